@@ -3,10 +3,10 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench soak lock clean
+.PHONY: help setup run test test-all lint bench soak lock clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
 setup: ## install what is missing: system packages (when root), .venv from the lock file
 	@scripts/setup
@@ -19,6 +19,9 @@ test: ## set up, then every check and every test
 	@scripts/setup --test
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python scripts/test
+
+test-all: ## the same, and what only repeats it elsewhere or for longer: every environment, every agent, every kill
+	@TEST_WHOLE_SUITE=1 TEST_CRASH_POINTS=all $(MAKE) --no-print-directory test
 
 lint: setup ## ruff, mypy, import-linter
 	$(BIN)/ruff check

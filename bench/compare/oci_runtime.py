@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.daemon import BenchError, Daemon
+from holdfast.drivers.names import machine_name
 from holdfast.drivers.oci.machine import examine
 
 TRUE = "/bin/true"
@@ -54,7 +55,8 @@ class OciRuntime:
 
     async def init_pid(self, daemon: Daemon, session_id: str) -> int:
         """The process that is PID 1 in a session, as the host numbers it."""
-        text = await run_program(self._path, "--root", str(daemon.runtime_root), "state", session_id)
+        name = machine_name(session_id, daemon.state_dir)
+        text = await run_program(self._path, "--root", str(daemon.runtime_root), "state", name)
         return int(json.loads(text)["pid"])
 
 

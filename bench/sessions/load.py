@@ -1,4 +1,4 @@
-"""A full house: hundreds of sessions that do nothing, and beside them many that execute all the time."""
+"""A full host: hundreds of sessions that do nothing, and beside them many that execute all the time."""
 
 import asyncio
 from collections.abc import Sequence

@@ -107,7 +107,7 @@ class UnknownImage(BadInput):
 
 
 class LimitOutOfRange(BadInput):
-    """More than the machine, the daemon or the key allows a session, or too little to start one; says how much is."""
+    """The limit is more than the machine, the daemon or the key allows, or too little to start a session."""
 
     code = "limit_out_of_range"
 
@@ -130,7 +130,7 @@ class Unauthorized(HoldfastError):
 
 
 class BadSignature(Unauthorized):
-    """A webhook request that was not signed with our secret, or too long ago. Raised by the SDK for receivers."""
+    """A webhook request was not signed with our secret, or too long ago. The SDK raises it for receivers."""
 
     code = "bad_signature"
 
@@ -143,7 +143,7 @@ class Forbidden(HoldfastError):
 
 
 class BadLink(Forbidden):
-    """A signed link that has expired, is for something else, or was not made by this daemon."""
+    """The signed link has expired, is for something else, or was not made by this daemon."""
 
     code = "bad_link"
 
@@ -265,7 +265,7 @@ class FileExists(Conflict):
 
 
 class NotEmpty(Conflict):
-    """A folder with something in it, where only an empty one may be removed."""
+    """The folder has something in it, and only an empty one may be removed."""
 
     code = "not_empty"
 
@@ -389,7 +389,7 @@ class RepoFailed(HoldfastError):
 
 
 class NotTranscribed(HoldfastError):
-    """An audio file that came with a message was not written down; the message says why, and how to have it so."""
+    """An audio file was not turned into text; the message says why, and what to do."""
 
     code = "not_transcribed"
     status = 503
@@ -429,7 +429,7 @@ class AgentNotInstalled(AgentFailed):
 
 
 class AgentWithoutModel(AgentFailed):
-    """None that the thread may use is one that the agent can talk to; another provider or allow-list is the remedy."""
+    """The agent can talk to no model that the thread may use; another provider or allow-list is the remedy."""
 
     code = "agent_without_model"
 

@@ -93,12 +93,7 @@ def test_everything_is_there_again_under_the_same_ids(daemon: DaemonProcess, tmp
         other.stop()
         unused = holdfast(other, "restore", str(backup))
         assert unused.returncode == 1 and "not empty" in unused.stderr
-        config = (other.state_dir / "holdfast.yaml").read_text()
-        empty(other.state_dir)
-        (other.state_dir / "holdfast.yaml").write_text(config)
-        done = holdfast(other, "restore", str(backup))
-        assert done.returncode == 0, done.stderr
-        assert not (other.state_dir / "restoring").exists()
+        restore_to(other, backup)
         other.start()
         with Api(other) as api, SyncClient(other.url, other.key) as client:
             ids = {plain, asleep, noted, thread}
@@ -120,6 +115,43 @@ def test_everything_is_there_again_under_the_same_ids(daemon: DaemonProcess, tmp
             assert api.out(copy, "cat /workspace/f") == "files"
             client.thread(KEY).delete()
             other.destroy_everything()
+
+
+def test_a_copy_runs_beside_its_original(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """With the same ids, on the same machine. What is done to sandboxes of one does nothing to those of the other."""
+    with Api(daemon) as api, SyncClient(daemon.url, daemon.key) as client:
+        ids = [str(api.create()["id"]) for _ in range(2)]
+        for session_id in ids:
+            api.exec(session_id, "A=original; sleep 1000 & echo files > /workspace/f")
+        assert holdfast(daemon, "backup", str(tmp_path / "backup")).returncode == 0
+        with DaemonProcess(**SETTINGS) as other:
+            other.stop()
+            restore_to(other, tmp_path / "backup")
+            other.start()
+            with Api(other) as copy, SyncClient(other.url, other.key) as copies:
+                wait_for(lambda: [copy.status(one) for one in ids] == ["active"] * 2, "all are there twice")
+                for session_id in ids:
+                    assert copy.out(session_id, "cat /workspace/f; A=copy; echo mine > /workspace/f") == "files"
+                    assert api.out(session_id, "cat /workspace/f; echo $A; jobs -p | wc -l") == "files\noriginal\n1"
+                copies.get_session(ids[0]).pause()
+                assert api.out(ids[0], "echo awake") == "awake"
+                client.get_session(ids[1]).hibernate("files")
+                assert copy.out(ids[1], "echo $A") == "copy"
+                other.restart()
+                other.destroy_everything()
+        assert api.out(ids[0], "echo $A; jobs -p | wc -l; cat /workspace/f") == "original\n1\nfiles"
+        assert api.out(ids[1], "echo $A; cat /workspace/f") == "original\nfiles"
+        daemon.destroy_everything()
+
+
+def restore_to(daemon: DaemonProcess, backup: Path) -> None:
+    """Into the state directory of a daemon that is stopped, which keeps only its configuration."""
+    config = (daemon.state_dir / "holdfast.yaml").read_text()
+    empty(daemon.state_dir)
+    (daemon.state_dir / "holdfast.yaml").write_text(config)
+    done = holdfast(daemon, "restore", str(backup))
+    assert done.returncode == 0, done.stderr
+    assert not (daemon.state_dir / "restoring").exists()
 
 
 def empty(directory: Path) -> None:

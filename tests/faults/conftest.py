@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from support.agents.towns import AGENTS, open_agent_town
+from support.agents.sites import AGENTS, open_agent_site
 from support.daemons.daemon import DaemonProcess, unusable_driver
 from support.machine.machine import Held, HeldRuntime, open_held
-from support.threads.real_threads import RealDesk, Town, forgotten, open_town, opened
+from support.threads.real_threads import RealSite, RealThreadDaemon, forgotten, open_real_site, opened
 
 REAP_SECONDS = 0.5
 
@@ -50,18 +50,18 @@ def held(shared_held: Held) -> Iterator[Held]:
 
 
 @pytest.fixture(scope="module")
-def town(usable: None) -> Iterator[Town]:
-    with open_town() as town:
-        yield town
+def site(usable: None) -> Iterator[RealSite]:
+    with open_real_site() as site:
+        yield site
 
 
 @pytest.fixture
-async def desk(town: Town) -> AsyncIterator[RealDesk]:
+async def thread_daemon(site: RealSite) -> AsyncIterator[RealThreadDaemon]:
     """With a thread that has said something and has a file."""
-    async with town.daemon() as desk:
-        await opened(desk)
-        yield desk
-        await forgotten(town, desk)
+    async with site.daemon() as thread_daemon:
+        await opened(thread_daemon)
+        yield thread_daemon
+        await forgotten(site, thread_daemon)
 
 
 ALWAYS = ("scripted", "pi")
@@ -70,8 +70,8 @@ ALWAYS = ("scripted", "pi")
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Most rows of the failure table are tried with those of ``ALWAYS``, and with all others in the long run."""
-    if "agent_town" in metafunc.fixturenames:
-        metafunc.parametrize("agent_town", chosen_agents(metafunc.definition), indirect=True, scope="module")
+    if "agent_site" in metafunc.fixturenames:
+        metafunc.parametrize("agent_site", chosen_agents(metafunc.definition), indirect=True, scope="module")
 
 
 def chosen_agents(test: pytest.Item) -> Sequence[str]:
@@ -83,16 +83,16 @@ def chosen_agents(test: pytest.Item) -> Sequence[str]:
 
 
 @pytest.fixture(scope="module")
-def agent_town(usable: None, request: pytest.FixtureRequest) -> Iterator[Town]:
+def agent_site(usable: None, request: pytest.FixtureRequest) -> Iterator[RealSite]:
     """One per agent: what a row of the failure table says is so with each of them."""
-    with open_agent_town(str(request.param)) as town:
-        yield town
+    with open_agent_site(str(request.param)) as site:
+        yield site
 
 
 @pytest.fixture
-async def agent_desk(agent_town: Town) -> AsyncIterator[RealDesk]:
-    """As ``desk``, with each agent."""
-    async with agent_town.daemon() as desk:
-        await opened(desk)
-        yield desk
-        await forgotten(agent_town, desk)
+async def agent_daemon(agent_site: RealSite) -> AsyncIterator[RealThreadDaemon]:
+    """As ``thread_daemon``, with each agent."""
+    async with agent_site.daemon() as thread_daemon:
+        await opened(thread_daemon)
+        yield thread_daemon
+        await forgotten(agent_site, thread_daemon)

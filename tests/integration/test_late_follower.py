@@ -13,7 +13,7 @@ from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
 from holdfast.records.limits import Limits, Network
 from holdfast.sessions.types import ExecRequest
-from holdfast.sessions.use import calls
+from holdfast.sessions.use.execs import exec_fields
 from holdfast.sessions.use.follow import Chunk, follow
 
 pytestmark = pytest.mark.anyio
@@ -44,9 +44,9 @@ async def runner(root: Path) -> AsyncIterator[Link]:
 
 async def test_all_output_is_there_for_a_follower_that_comes_late(tmp_path: Path) -> None:
     async with runner(tmp_path) as link:
-        await calls.start_command(link, "exe_1", ExecRequest(WRITES_ALL), timeout_ms=60_000, limit=KEPT)
+        await link.call("exec.start", *exec_fields("exe_1", ExecRequest(WRITES_ALL), 60_000, KEPT), timeout=10)
         meanwhile = ExecRequest(WAITS_FOR_ALL, shell="other")
-        await calls.run_command(link, "exe_2", meanwhile, timeout_ms=60_000, limit=KEPT, queue_seconds=5)
+        await link.call("exec", *exec_fields("exe_2", meanwhile, 60_000, KEPT), timeout=75)
         position = 0
         async with contextlib.aclosing(follow(link, "exec.attach", {"exec_id": "exe_1"}, 0)) as events:
             async for event in events:

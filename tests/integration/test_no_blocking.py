@@ -53,7 +53,7 @@ async def test_the_life_of_a_session(driver: str, state_dir: Path) -> None:
             pooled = await service.create(CreateRequest(env={"A": "b"}), idempotency_key=None, caller=ROOT)
             assert (await service.exec(pooled.id, ExecRequest("echo $A"), idempotency_key=None)).stdout == b"b\n"
             await service.destroy(pooled.id)
-            await service._tick()
+            await service._housekeeping.tick()
             await service.destroy(session.id)
 
 

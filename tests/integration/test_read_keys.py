@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from holdfast.api.edge.access import NEEDS
 from holdfast.callers.types import Scope
+from support.api_host import scopes
 from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
 
 CANARY = "canary-6f1d2c"
@@ -80,7 +80,7 @@ def seen(client: httpx2.Client, path: str, params: dict[str, str]) -> tuple[int,
 def test_no_route_shows_a_secret(reader: httpx2.Client, names: dict[str, str]) -> None:
     params = {"path": names["home"], "pattern": "*", "stats": "true"}
     seen_well = 0
-    for route, scope in NEEDS.items():
+    for route, scope in scopes().items():
         method, path = route.split(" ")
         if method == "GET" and scope is Scope.READ:
             status, body = seen(reader, path.format_map(names), params)

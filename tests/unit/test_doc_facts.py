@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from holdfast.agents.known import KNOWN as AGENTS
 from holdfast.agents.scripted.inside import script
-from holdfast.api.admin import key_models
-from holdfast.api.edge.access import NEEDS
+from holdfast.api.admin import keys
 from holdfast.api.exec import models as exec_models
 from holdfast.api.sessions import copy_models, models
 from holdfast.api.threads import option_models, usage_models
@@ -21,9 +20,10 @@ from holdfast.broker.models.providers.known import KNOWN as PROVIDERS
 from holdfast.cli.main import VERBS, cli
 from holdfast.daemon.config.config import Config
 from holdfast.daemon.wiring.wiring import MOST_PIDS
-from holdfast.sessions.telling.event_kinds import Kind as SessionEvent
+from holdfast.sessions.telling.event_kinds import EventKind as SessionEvent
 from holdfast.store.threads.news import ThreadKind
 from holdfast.vocabulary.turn_events import Kind as TurnEvent
+from support.api_host import scopes
 from support.doc_blocks import blocks
 from unit.test_docs import DOCS, ROOT, ours
 
@@ -125,7 +125,7 @@ SAMPLES: dict[str, type[BaseModel]] = {
     "GET /v1/sessions/{id}/stats": models.StatsOut,
     "POST /v1/sessions/{id}/exec": exec_models.ExecOut,
     "Snapshots and workspaces": copy_models.SnapshotOut,
-    "Keys": key_models.KeyAdded,
+    "Keys": keys.KeyAdded,
     "GET /v1/usage": usage_models.UsageReport,
 }
 
@@ -169,7 +169,7 @@ def test_every_option_of_a_thread_is_documented() -> None:
 
 def test_every_route_is_on_a_page() -> None:
     every = " ".join(path.read_text() for path in (ROOT / "README.md", *DOCS.glob("*.md")))
-    for route in NEEDS:
+    for route in scopes():
         words = [part for part in route.split("/")[1:] if not part.startswith("{")]
         assert re.search(rf"\b{re.escape(words[-1])}\b", every), route
 
@@ -251,7 +251,7 @@ BOUNDS: list[tuple[str, str, str, int | float]] = [
     ("processes", r"(\d+) may run at a time", "holdfast.runner.processes.table:MAX_RUNNING", 1),
     ("processes", r"the last (\d+) that ended", "holdfast.runner.processes.table:KEEP_ENDED", 1),
     ("processes", r"output \(the newest (\d+) MB\)", "holdfast.sessions.use.processes:OUTPUT_BYTES", 1 << 20),
-    ("processes", r"taken nothing for (\d+) s", "holdfast.runner.feed:STALLED_SECONDS", 1),
+    ("processes", r"taken nothing for (\d+) s", "holdfast.runner.output:STALLED_SECONDS", 1),
     ("shell", r"A session has up to (\d+),", "holdfast.runner.service:MAX_SHELLS", 1),
     ("shell", r"pipes of the (\d+) latest", "holdfast.runner.shell.shell:MAX_BACKGROUND_PIPES", 1),
     ("shell", r"State is at most (\d+) MB", "holdfast.runner.shell.command:STATE_LIMIT", 1 << 20),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.main import VERBS
-from holdfast.daemon.config.config import Config, env_name
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.load import env_name
 from holdfast.errors import HoldfastError
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""The house keeps its order: imports go down only, and what runs in a sandbox needs the standard library alone."""
+"""The host keeps its order: imports go down only, and what runs in a sandbox needs the standard library alone."""
 
 import ast
 import subprocess

@@ -99,6 +99,8 @@ def _logged_in(tree: ast.Module) -> Iterator[str]:
         func = call.func
         if isinstance(func, ast.Attribute) and func.attr in LEVELS and call.args and _is_log(func.value):
             yield from _texts(call.args[0], known)
+        elif isinstance(func, ast.Attribute) and func.attr == "attempt" and len(call.args) > 1:
+            yield from (f"{what}.failed" for what in _texts(call.args[1], known))  # Operations.attempt
 
 
 def _is_log(value: ast.expr) -> bool:

@@ -23,7 +23,7 @@ _LONGEST_MAGIC: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class PromptImage:
     """One image of a prompt; ``data`` is base64."""
 
     path: str
@@ -43,9 +43,9 @@ def attachment_text(prompt: Prompt) -> str:
     return f"\n\n<attachments>\nFiles that came with this message:\n{paths}\n</attachments>"
 
 
-async def images(place: Place, prompt: Prompt, model: Model) -> Sequence[Image]:
+async def images(place: Place, prompt: Prompt, model: Model) -> Sequence[PromptImage]:
     """Read the images that this model can see. Files that are no images, or too large, are left out."""
-    found: list[Image] = []
+    found: list[PromptImage] = []
     room = MOST_BYTES if model.images else 0
     for path in prompt.attachments if room else ():
         image = await _image(place, path, min(room, MOST_IMAGE_BYTES))
@@ -55,7 +55,7 @@ async def images(place: Place, prompt: Prompt, model: Model) -> Sequence[Image]:
     return found
 
 
-async def _image(place: Place, path: str, most: int) -> Image | None:
+async def _image(place: Place, path: str, most: int) -> PromptImage | None:
     try:
         async with place.sandbox.files.download(place.session_id, path) as download:
             size = download.entry.size
@@ -65,7 +65,7 @@ async def _image(place: Place, path: str, most: int) -> Image | None:
     except FileMissing:  # the agent will notice when it looks for the file
         return None
     mime = mime_of(data)
-    return None if mime is None else Image(path, mime, base64.b64encode(data).decode())
+    return None if mime is None else PromptImage(path, mime, base64.b64encode(data).decode())
 
 
 def mime_of(data: bytes) -> str | None:

@@ -21,7 +21,7 @@ from holdfast.sessions.use.processes import Processes
 from holdfast.vocabulary.models import Model
 from holdfast.vocabulary.turn_events import TurnEvent
 
-AgentSessionId = NewType("AgentSessionId", str)
+ConversationId = NewType("ConversationId", str)
 """The agent's own id of a conversation; only its adapter knows what it means."""
 
 Cursor = NewType("Cursor", str)
@@ -32,7 +32,7 @@ START: Cursor = Cursor("")
 
 
 class Sandbox(Protocol):
-    """What an adapter may use of the session service."""
+    """The part of the session service that an adapter may use."""
 
     @property
     def processes(self) -> Processes: ...
@@ -48,7 +48,7 @@ class Sandbox(Protocol):
 class Brief:
     """The instructions and settings that an agent gets before its first prompt. They may change from turn to turn.
 
-    Where an agent must be started again to take in a change, ``health`` and ``resume_session`` raise ``AgentDown``
+    Where an agent must be started again to take in a change, ``health`` and ``resume_conversation`` raise ``AgentDown``
     with that reason, and ``start`` does it: so it happens between turns, and only if something has changed. While a
     turn is running (``Place.in_turn``), an agent that answers is left as it was started.
     """
@@ -65,7 +65,7 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an agent runs: one session, and in it one channel, which has an agent process of its own."""
+    """The place where an agent runs: one session, and in it one channel, which has an agent process of its own."""
 
     session_id: str
     sandbox: Sandbox
@@ -147,7 +147,7 @@ class Agent(ABC):
     @property
     @abstractmethod
     def abilities(self) -> Abilities:
-        """What this agent can do."""
+        """The optional features of this agent."""
 
     @abstractmethod
     async def start(self, place: Place) -> None:
@@ -169,7 +169,7 @@ class Agent(ABC):
         it."""
 
     @abstractmethod
-    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
+    async def create_conversation(self, place: Place, history: Sequence[PastMessage] = ()) -> ConversationId:
         """Begin a new conversation that knows ``history``, oldest first, as if it had taken part in it.
 
         Raises ``AgentDown`` if the process is not there: nothing is left behind, and it may be called again after
@@ -177,7 +177,7 @@ class Agent(ABC):
         """
 
     @abstractmethod
-    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+    async def resume_conversation(self, place: Place, conversation: ConversationId) -> None:
         """Make sure that the agent has this conversation at hand; raises ``AgentSessionMissing`` if it is gone.
 
         It is called before every turn, instead of ``health``: it is as cheap and has the same deadline. The process is
@@ -186,7 +186,7 @@ class Agent(ABC):
         """
 
     @abstractmethod
-    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+    async def prompt(self, place: Place, conversation: ConversationId, prompt: Prompt) -> None:
         """Give the agent a prompt, and return when it has accepted it. One that it accepted before is not run again.
 
         ``AgentDown`` and ``AgentSessionMissing`` from here mean that it was certainly not accepted. After any other
@@ -194,7 +194,7 @@ class Agent(ABC):
         """
 
     @abstractmethod
-    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
+    async def accepted(self, place: Place, conversation: ConversationId, prompt_id: str) -> bool:
         """Whether the agent has ever accepted this prompt, or was steered by it. It works without the agent's process.
 
         Raises ``AgentSessionMissing`` if the conversation is gone: then nobody can know, which is not a "no".
@@ -202,7 +202,7 @@ class Agent(ABC):
 
     @abstractmethod
     def events(
-        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+        self, place: Place, conversation: ConversationId, prompt_id: str, after: Cursor
     ) -> AsyncGenerator[AgentEvent, None]:
         """Yield the events of an accepted prompt's turn after that cursor; it ends after ``message.finalize``.
 
@@ -212,26 +212,26 @@ class Agent(ABC):
         """
 
     @abstractmethod
-    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+    async def abort(self, place: Place, conversation: ConversationId, prompt_id: str) -> None:
         """End the turn soon; its events then end with ``canceled``. A turn that is over stays as it is."""
 
     @abstractmethod
-    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+    async def answer(self, place: Place, conversation: ConversationId, question_id: str, answer: str) -> None:
         """Answer a question that was asked in an event. A second answer does no harm; the first one counts."""
 
-    async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+    async def steer(self, place: Place, conversation: ConversationId, prompt: Prompt) -> None:
         """Put a message into the running turn; only where ``abilities.steer``. A repeated call does no harm."""
         raise AgentUnsupported(f"the agent {self.name} cannot be steered; send the message with mode queue")
 
-    async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+    async def revert(self, place: Place, conversation: ConversationId, prompt_id: str) -> None:
         """Undo the turn of this prompt and all after it; only where ``abilities.revert``. It may be repeated."""
         raise AgentUnsupported(f"the agent {self.name} cannot take back a turn")
 
-    async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
+    async def diff(self, place: Place, conversation: ConversationId, prompt_id: str) -> str:
         """Return what the turn of this prompt has changed, as a unified diff; only where ``abilities.diff``."""
         raise AgentUnsupported(f"the agent {self.name} cannot tell what a turn has changed")
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
+    async def commands(self, place: Place, conversation: ConversationId) -> Sequence[SlashCommand]:
         """Return the agent's slash commands in this conversation."""
         return ()
 

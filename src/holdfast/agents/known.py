@@ -9,7 +9,7 @@ IMAGE = "agent"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAgent:
     """One agent. ``adapter`` is ``module:class``, which is imported when the agent is first used."""
 
     adapter: str
@@ -25,21 +25,21 @@ class Known:
 
 _ACP = "holdfast.agents.acp.adapter"
 
-KNOWN: Final[Mapping[str, Known]] = {
-    "scripted": Known("holdfast.agents.scripted.adapter:ScriptedAgent"),
-    "pi": Known("holdfast.agents.pi.adapter:PiAgent", "pi", "@earendil-works/pi-coding-agent", True, 768),
-    "opencode": Known("holdfast.agents.opencode.adapter:OpenCodeAgent", "opencode", "opencode-ai", True, 1536),
-    "sandbox-agent": Known(
+KNOWN: Final[Mapping[str, KnownAgent]] = {
+    "scripted": KnownAgent("holdfast.agents.scripted.adapter:ScriptedAgent"),
+    "pi": KnownAgent("holdfast.agents.pi.adapter:PiAgent", "pi", "@earendil-works/pi-coding-agent", True, 768),
+    "opencode": KnownAgent("holdfast.agents.opencode.adapter:OpenCodeAgent", "opencode", "opencode-ai", True, 1536),
+    "sandbox-agent": KnownAgent(
         "holdfast.agents.sandbox_agent.adapter:SandboxAgent", "sandbox-agent", "sandbox-agent", True, 1536
     ),
-    "sandbox-agent-pi": Known(
+    "sandbox-agent-pi": KnownAgent(
         "holdfast.agents.sandbox_agent.adapter:SandboxAgentPi", "sandbox-agent", "sandbox-agent", False, 768
     ),
-    "opencode-acp": Known(f"{_ACP}:OpencodeAcp", "opencode", "opencode-ai", True, 1536),
-    "claude": Known(f"{_ACP}:Claude", "claude-agent-acp", "@agentclientprotocol/claude-agent-acp", False, 1024),
-    "codex": Known(f"{_ACP}:Codex", "codex-acp", "@zed-industries/codex-acp", False, 768),
-    "pi-acp": Known(f"{_ACP}:PiAcp", "pi-acp", "pi-acp", False, 768),
-    "gemini": Known(f"{_ACP}:Gemini", "gemini", "@google/gemini-cli", False, 1024),
+    "opencode-acp": KnownAgent(f"{_ACP}:OpencodeAcp", "opencode", "opencode-ai", True, 1536),
+    "claude": KnownAgent(f"{_ACP}:Claude", "claude-agent-acp", "@agentclientprotocol/claude-agent-acp", False, 1024),
+    "codex": KnownAgent(f"{_ACP}:Codex", "codex-acp", "@zed-industries/codex-acp", False, 768),
+    "pi-acp": KnownAgent(f"{_ACP}:PiAcp", "pi-acp", "pi-acp", False, 768),
+    "gemini": KnownAgent(f"{_ACP}:Gemini", "gemini", "@google/gemini-cli", False, 1024),
 }
 
 

@@ -1,11 +1,9 @@
-"""Builds the ASGI application from a session service. Nothing here opens a port or a file."""
+"""Builds the ASGI application. Nothing here opens a port or a file."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
 from starlette.middleware import Middleware
 
 from holdfast import __version__
@@ -13,38 +11,25 @@ from holdfast.api.admin import events as event_routes
 from holdfast.api.admin import images as image_routes
 from holdfast.api.admin import keys as key_routes
 from holdfast.api.admin import system
-from holdfast.api.edge import access, failures
+from holdfast.api.edge import failures
+from holdfast.api.edge.access import Access
 from holdfast.api.edge.auth import SIGNED, Guard
 from holdfast.api.edge.body_limit import BodyLimit
-from holdfast.api.edge.metrics import HttpMetrics
 from holdfast.api.edge.proxies import BehindProxies, TrustedProxies
-from holdfast.api.edge.request_context import RequestContext
+from holdfast.api.edge.request_context import HttpMetrics, RequestContext
 from holdfast.api.exec import routes as exec_routes
 from holdfast.api.exec import streams
 from holdfast.api.exec.lane import ExecLane
 from holdfast.api.files import content, entries
 from holdfast.api.files import routes as file_routes
-from holdfast.api.files.links import FileLinks
-from holdfast.api.files.protocols import FileService
 from holdfast.api.openapi.described import describe_fields
 from holdfast.api.openapi.examples import add_examples
 from holdfast.api.processes import ports as port_routes
 from holdfast.api.processes import routes as process_routes
 from holdfast.api.processes import terminal
-from holdfast.api.protocols import (
-    CommandService,
-    EventService,
-    ImageService,
-    KeyService,
-    SessionService,
-    SnapshotService,
-    StrayService,
-    WorkspaceService,
-)
+from holdfast.api.services import Services
+from holdfast.api.sessions import copies
 from holdfast.api.sessions import routes as session_routes
-from holdfast.api.sessions import snapshots as snapshot_routes
-from holdfast.api.sessions import strays as stray_routes
-from holdfast.api.sessions import workspaces as workspace_routes
 from holdfast.api.settings import ApiSettings
 from holdfast.api.threads import commands as thread_commands
 from holdfast.api.threads import events as thread_events
@@ -52,34 +37,14 @@ from holdfast.api.threads import files as thread_files
 from holdfast.api.threads import routes as thread_routes
 from holdfast.api.threads import usage
 from holdfast.api.wire import websockets
-from holdfast.sessions.use.ports import Ports
-from holdfast.sessions.use.processes import Processes
-from holdfast.threads.service import ThreadService
-
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+from holdfast.api.wire.routes import Routes
 
 
-def create_app(
-    service: SessionService,
-    *,
-    keys: KeyService,
-    settings: ApiSettings,
-    images: ImageService | None = None,
-    snapshots: SnapshotService | None = None,
-    workspaces: WorkspaceService | None = None,
-    strays: StrayService | None = None,
-    commands: CommandService | None = None,
-    processes: Processes | None = None,
-    ports: Ports | None = None,
-    events: EventService | None = None,
-    files: FileService | None = None,
-    links: FileLinks | None = None,
-    threads: ThreadService | None = None,
-    registry: CollectorRegistry | None = None,
-    lifespan: Lifespan | None = None,
-) -> FastAPI:
-    """The whole API. A service that is not given has no routes; ``registry`` is what /metrics shows."""
-    registry = registry if registry is not None else CollectorRegistry()
+def create_app(services: Services, settings: ApiSettings) -> FastAPI:
+    """Build the whole API."""
+    nouns = list(_nouns(services, settings, lambda: app.openapi()))
+    access = Access({route: scope for routes in nouns for route, scope in routes.scopes.items()})
+    sessions, keys = services.sessions, services.keys
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -89,55 +54,52 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours are /metrics and the log, and no others
-        lifespan=lifespan,
         middleware=[
             Middleware(BehindProxies, trusted=TrustedProxies(settings.trusted_proxies), public_url=settings.public_url),
-            Middleware(RequestContext, metrics=HttpMetrics(registry)),
-            Middleware(Guard, keys=keys, sessions=service),
+            Middleware(RequestContext, metrics=HttpMetrics(services.registry)),
+            Middleware(Guard, keys=keys, sessions=sessions, access=access),
             Middleware(BodyLimit, settings=settings),
-            Middleware(ExecLane, service=service),
+            Middleware(ExecLane, service=sessions),
         ],
     )
-    failures.install(app)
+    failures.install(app, access)
     websockets.install(app)
-    app.include_router(session_routes.router(service, settings))
-    app.include_router(exec_routes.router(service))
-    app.include_router(file_routes.router(service))
-    if files is not None and links is not None:
-        app.include_router(content.router(files, links, settings))
-        app.include_router(entries.router(files))
-    if commands is not None:
-        app.include_router(streams.router(commands))
-    if processes is not None:
-        app.include_router(process_routes.router(processes))
-        app.include_router(terminal.router(processes))
-    if ports is not None:
-        app.include_router(port_routes.router(ports))
-    if images is not None:
-        app.include_router(image_routes.router(images))
-    if snapshots is not None:
-        app.include_router(snapshot_routes.router(snapshots))
-    if workspaces is not None:
-        app.include_router(workspace_routes.router(workspaces))
-    if strays is not None:
-        app.include_router(stray_routes.router(strays))
-    if threads is not None:
-        app.include_router(thread_routes.router(threads, settings))
-        app.include_router(thread_commands.router(threads))
-        app.include_router(thread_events.router(threads, settings))
-        app.include_router(thread_files.router(threads))
-        app.include_router(usage.router(threads, settings))
-    app.include_router(key_routes.router(keys))
-    if events is not None:
-        app.include_router(event_routes.router(events, settings))
-    app.include_router(system.router(registry, lambda: app.openapi(), settings.node))
+    for routes in nouns:
+        app.include_router(routes.router)
     access.check_complete(app)
+    app.state.access = access
     _describe(app)
     return app
 
 
+def _nouns(services: Services, settings: ApiSettings, openapi: Callable[[], object]) -> Iterator[Routes]:
+    """Yield all routes, in the order in which they are tried."""
+    sessions, threads = services.sessions, services.threads
+    yield session_routes.router(sessions, settings)
+    yield exec_routes.router(sessions)
+    yield file_routes.router(sessions)
+    yield content.router(sessions.files, services.links, settings)
+    yield entries.router(sessions.files)
+    yield streams.router(sessions.commands)
+    yield process_routes.router(sessions.processes)
+    yield terminal.router(sessions.processes)
+    yield port_routes.router(sessions.ports)
+    yield image_routes.router(services.images)
+    yield copies.snapshots_router(sessions.snapshots)
+    yield copies.workspaces_router(sessions.workspaces)
+    yield copies.strays_router(sessions.strays)
+    yield thread_routes.router(threads, settings)
+    yield thread_commands.router(threads)
+    yield thread_events.router(threads, settings)
+    yield thread_files.router(threads)
+    yield usage.router(threads, settings)
+    yield key_routes.router(services.keys)
+    yield event_routes.router(services.events, settings)
+    yield system.router(services.registry, openapi, settings.node)
+
+
 def _describe(app: FastAPI) -> None:
-    """What OpenAPI has to be told by hand: the key, since it is checked before routing, and how failures look."""
+    """Add to OpenAPI what the framework does not know: the key, which is checked before routing, and failures."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:

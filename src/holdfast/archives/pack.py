@@ -107,7 +107,7 @@ def _member(name: str, path: str, info: os.stat_result, sight: Sight) -> tarfile
 
 
 def _add_file(archive: tarfile.TarFile, member: tarfile.TarInfo, file: IO[bytes], path: str) -> None:
-    """With the size that it has now: what is appended later is not read, and what goes missing is an error."""
+    """Add a file with the size that it has now: what is appended later is not read, what goes missing is an error."""
     member.size = os.fstat(file.fileno()).st_size
     try:
         archive.addfile(member, file)

@@ -68,7 +68,7 @@ class Unpacker:
         self._set_modes()
 
     def _take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """One member; whatever is wrong with it is told with its name."""
+        """Unpack one member; an error names it."""
         try:
             self._write(archive, member, _parts(member.name))
         except (BadInput, Conflict) as error:
@@ -94,7 +94,7 @@ class Unpacker:
             raise BadInput("it is a device or a pipe; leave it out")
 
     def _open(self, parts: list[str]) -> int:
-        """A descriptor of the folder with this name; makes what is missing. Never goes through a link."""
+        """Return a descriptor of the folder with this name; makes what is missing. Never goes through a link."""
         here = os.dup(self._root)
         try:
             for part in parts:
@@ -142,7 +142,7 @@ class Unpacker:
             _clean_up(scratch, parent)
 
     def _hard_link(self, parts: list[str], member: tarfile.TarInfo) -> None:
-        """To another file of the folder; to nothing else, since a link elsewhere may mean something else there."""
+        """Link to another file of the folder, and nothing else: a link elsewhere may mean something else there."""
         target = _parts(member.linkname)
         source_parent = self._open(target[:-1])
         parent = self._open(parts[:-1])
@@ -164,7 +164,7 @@ class Unpacker:
         self.files += 1
 
     def _set_modes(self) -> None:
-        """At the end, the deepest first: a folder that cannot be written could not have been filled."""
+        """Set the modes at the end, the deepest first: a folder that cannot be written could not have been filled."""
         for parts, mode in reversed(self._modes):
             fd = self._open(parts)
             try:
@@ -233,7 +233,7 @@ def _scratch_name() -> str:
 
 
 def _clean_up(scratch: str, parent: int) -> None:
-    """A file that took its place is not there any more, unless it was the same file already."""
+    """Remove the temporary file. One that took its place is not there any more, unless it was the same file already."""
     try:
         os.unlink(scratch, dir_fd=parent)
     except FileNotFoundError:

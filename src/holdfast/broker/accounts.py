@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.vocabulary.turn_events import TurnEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of one thread, or of all threads of one API key's owner. None: no limit."""
+class SpendingLimits:
+    """The limits of one thread, or of all threads of one API key's owner together. None means no limit."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -25,7 +24,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a call is counted for, and what it may do."""
+    """The thread that a call is counted for, and what its calls may do."""
 
     thread_id: str
     owner: str
@@ -36,8 +35,8 @@ class Account:
     """Patterns of ids, with ``*``."""
     preferences: Sequence[str] = ()
     """Ids of models to try, in this order, where the one that was asked for cannot answer."""
-    limits: Limits = field(default_factory=Limits)
-    owner_limits: Limits = field(default_factory=Limits)
+    limits: SpendingLimits = field(default_factory=SpendingLimits)
+    owner_limits: SpendingLimits = field(default_factory=SpendingLimits)
     retry_broken_streams: bool = False
     """Whether a turn that lost its model in the middle of an answer is to be asked once more."""
     thread_key: str = ""
@@ -46,7 +45,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """As the provider counted them. ``input`` has ``cached`` in it."""
+    """Tokens as the provider counted them. ``input`` includes ``cached``."""
 
     input: int = 0
     output: int = 0
@@ -76,7 +75,7 @@ class Spent:
     """In this calendar month."""
 
 
-class Standing(Enum):
+class HoldResult(Enum):
     """Whether money can be held for a call, and if not, why."""
 
     HELD = "held"
@@ -87,11 +86,24 @@ class Standing(Enum):
     OWNER_HELD = "owner_held"
 
 
+@dataclass(slots=True, eq=False)
+class Hold:
+    """The money that a call under way may still cost. It counts as spent, for every daemon on the same database.
+
+    Whoever makes the call has to release it, also if nobody knows whether it was taken.
+    """
+
+    id: str
+    usd: float
+    is_open: bool = False
+    """Whether anything may be held, and nobody else has undertaken to release it."""
+
+
 class Books(Protocol):
-    """Kept by the threads. No method raises for a thread that is gone: its calls are simply nobody's any more."""
+    """The accounts, which threads keep. No method raises for a thread that is gone: nobody pays for its calls."""
 
     async def account(self, session_id: str, channel_tag: str | None, /) -> Account | None:
-        """Whose sandbox this is; None where it belongs to no thread: then there is no way to any model.
+        """Find the account of this sandbox; None if it belongs to no thread: then it reaches no model.
 
         Without a tag, or with one that is unknown, it is the channel that has a turn running, or the default one.
         """
@@ -99,37 +111,37 @@ class Books(Protocol):
 
     async def spent(self, account: Account, /) -> Spent: ...
 
-    async def hold(self, account: Account, hold: Hold, /) -> Standing:
+    async def hold(self, account: Account, hold: Hold, /) -> HoldResult:
         """Take so much of its budgets until it is released, if there is room; all who keep the same books see it."""
         ...
 
     async def release(self, hold: Hold, /) -> None:
-        """It may never have been taken, or be released already. Does not raise: what fails is tried again later."""
+        """Release a hold, if it was taken and not released yet. It does not raise, but tries again later."""
         ...
 
     async def begin(self, account: Account, call: Call, /) -> str:
-        """Before a model is asked: what it costs at least, should nobody live to write down the end. Its id."""
+        """Write down what a call costs at least, before a model is asked, since this daemon may die. Return its id."""
         ...
 
     async def advance(self, call_id: str, call: Call, /) -> None:
-        """What it has cost so far."""
+        """Write down what the call has cost so far."""
         ...
 
     async def record(
         self, account: Account, call: Call, call_id: str | None = None, hold: Hold | None = None, /
     ) -> None:
-        """Kept for ever, also where the call failed. It takes the place of what ``begin`` has written and, in the same
+        """Write down a call for ever, even if it failed. It replaces what ``begin`` has written and, in the same
         moment, of what was held for it."""
         ...
 
     async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:
-        """On the thread's stream of events: ``model-switched``, ``usage-alert``."""
+        """Put events on the thread's stream: ``model-switched``, ``usage-alert``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Calls, summed up."""
+    """The sum of several calls."""
 
     calls: int = 0
     tokens: Tokens = field(default_factory=Tokens)

@@ -1,4 +1,4 @@
-"""The way from the sandboxes of threads to models, and to whatever else the broker serves there by HTTP.
+"""The server that sandboxes of threads reach the broker by: for models, and for whatever else it serves by HTTP.
 
 In the sandbox it is at 127.0.0.1:9000, where the runner listens; each connection comes out here and is served as
 HTTP/1.1. The first part of a path says who answers: ``/llm/…`` the model proxy, others as they were added.
@@ -64,7 +64,7 @@ class ModelBroker:
     # -- WayOut ------------------------------------------------------------------------------------------------------
 
     def check(self, _policy: NetworkPolicy, /) -> None:
-        """Models can be reached whatever the network."""
+        """Accept every policy: models can be reached whatever the network."""
 
     def environment(self, _policy: NetworkPolicy, /) -> Mapping[str, str]:
         return {}  # agents are told by their configuration
@@ -75,7 +75,7 @@ class ModelBroker:
             await link.call("listen", listener, timeout=OPEN_SECONDS)
 
     def attach(self, link: Link, _spec: SessionSpec, /) -> None:
-        """For every session: a copy of a thread's sandbox listens too, and is to be told why it gets nothing."""
+        """Serve every session: a copy of a thread's sandbox listens too, and must learn why it gets nothing."""
         session_id = link.session_id
         if session_id not in self._servers:
             self._servers[session_id] = self._server(session_id)
@@ -132,12 +132,12 @@ class ModelBroker:
             return json_error(500, "Holdfast's broker has failed; its log says why")
 
     async def close(self) -> None:
-        """The daemon stops: hang up on everybody. Sandboxes stay, and call the next daemon."""
+        """Hang up on everybody, because the daemon stops. Sandboxes stay, and call the next daemon."""
         servers = list(self._servers.values())
         self._servers.clear()
         await asyncio.gather(*(server.shutdown(_CLOSE_SECONDS) for server in servers))
 
 
 def json_error(status: int, message: str, **headers: str) -> web.Response:
-    """For paths that belong to no API with errors of its own."""
+    """An error for paths that belong to no API with an error format of its own."""
     return web.json_response({"error": {"message": message}}, status=status, headers=headers)

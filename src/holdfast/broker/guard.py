@@ -1,4 +1,4 @@
-"""How long a program in a sandbox may take for its part of a conversation with the broker.
+"""Limits how long a program in a sandbox may take to send a request, and to read the answer.
 
 The server itself waits very long: for the head of a request, for more of a body, for somebody who does not read what is
 sent. Here each connection has one clock, which is set anew when it is somebody else's turn.
@@ -25,7 +25,7 @@ class Deadlines:
 
 
 class GuardedHandler(RequestHandler):
-    """The server's own protocol, which hangs up on who has taken too long."""
+    """The server's own protocol; it hangs up on a client that takes too long."""
 
     def __init__(self, server: web.Server, deadlines: Deadlines) -> None:
         loop = asyncio.get_running_loop()
@@ -71,14 +71,14 @@ class GuardedHandler(RequestHandler):
     # -- what the server tells ---------------------------------------------------------------------------------------
 
     def begin(self, request: web.BaseRequest) -> None:
-        """The head is here."""
+        """Note that the head of a request is here."""
         self._asked = request
         self._waits_for_head = False
         self._heard_at = self._loop.time()
         self._set_for_body()
 
     def end(self) -> None:
-        """It has been answered."""
+        """Note that the request was answered."""
         self._asked = None
         self._set(self._deadlines.idle_seconds)
 
@@ -90,7 +90,7 @@ class GuardedHandler(RequestHandler):
         self._timer = self._loop.call_at(self._heard_at + self._deadlines.body_seconds, self._look_at_body)
 
     def _look_at_body(self) -> None:
-        """More of it has come meanwhile, or it is we who do not read; else nobody sends it."""
+        """Hang up if nothing of the body has come in time, unless it is we who do not read."""
         now = self._loop.time()
         if self.transport is None or not cast(asyncio.ReadTransport, self.transport).is_reading():
             self._heard_at = now

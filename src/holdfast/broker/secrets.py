@@ -21,23 +21,23 @@ MOST_BYTES = 64 << 10
 
 
 class KeyMissing(Exception):
-    """There is none at the moment. The message says where it was looked for, for the operator's eyes."""
+    """There is no key at the moment. The message says where it was looked for; it is for the operator only."""
 
 
 class Key(ABC):
-    """Where a key comes from."""
+    """The source of a key."""
 
     @abstractmethod
     async def get(self) -> str:
-        """The key as it is now. Raises ``KeyMissing``."""
+        """Return the key as it is now. Raises ``KeyMissing``."""
 
     def refused(self) -> None:
-        """The provider does not take it: whatever is remembered of it is wrong."""
+        """Forget the remembered key, because the provider does not accept it."""
         return
 
 
 class EnvKey(Key):
-    """From a variable of the daemon's own environment, looked at with each use."""
+    """A key from a variable of the daemon's own environment, which is read at each use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class EnvKey(Key):
 
 
 class FileKey(Key):
-    """From a file, read again when it has changed."""
+    """A key from a file, which is read again when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -74,7 +74,7 @@ class FileKey(Key):
 
 
 class CommandKey(Key):
-    """What a command prints; it is run again every ``seconds``, and when the provider refused what it printed."""
+    """A key that a command prints. It runs again every ``seconds``, and after the provider refused the key."""
 
     def __init__(self, command: Sequence[str], seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._command = command
@@ -124,16 +124,6 @@ class CommandKey(Key):
 
     def refused(self) -> None:
         self._until = 0.0
-
-
-class FixedKey(Key):
-    """Of tests, and of endpoints that want none but must be told something."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    async def get(self) -> str:
-        return self._key
 
 
 def _checked(text: str, source: str) -> str:

@@ -6,7 +6,7 @@ Only light imports at the top: this file is loaded for ``--help`` too.
 import json
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 
 
 def output(command: F) -> F:
-    """Adds --json."""
+    """Add --json."""
     option = click.option(
         "--json", "as_json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON for machines."
     )
@@ -39,7 +39,7 @@ def output(command: F) -> F:
 
 
 def configured(command: F) -> F:
-    """Adds --config and --json."""
+    """Add --config and --json."""
     option = click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -51,7 +51,7 @@ def configured(command: F) -> F:
 
 
 def connection(command: F) -> F:
-    """Adds --url, --key, --config and --json."""
+    """Add --url, --key, --config and --json."""
     url = click.option("--url", expose_value=False, callback=_remember, help="The daemon; else $HOLDFAST_URL.")
     key = click.option("--key", expose_value=False, callback=_remember, help="Its key; else $HOLDFAST_API_KEY.")
     return url(key(configured(command)))
@@ -62,7 +62,7 @@ def _given(name: str) -> Any:
 
 
 def config_file() -> Path | None:
-    """What was given by --config."""
+    """Return what was given by --config."""
     found: Path | None = _given("config")
     return found
 
@@ -72,13 +72,13 @@ def wants_json() -> bool:
 
 
 def in_json(args: Sequence[str]) -> bool:
-    """Whether the command line asks for JSON, known even when it cannot be parsed."""
+    """Say whether the command line asks for JSON, also when it cannot be parsed."""
     own = args[: args.index("--")] if "--" in args else args
     return "--json" in own
 
 
 def ask(question: Callable[["Client"], Coroutine[Any, Any, R]]) -> R:
-    """Runs an async function with a client that is closed afterwards."""
+    """Run an async function with a client that is closed afterwards."""
     import asyncio
 
     from holdfast.sdk import Client
@@ -94,12 +94,12 @@ def ask(question: Callable[["Client"], Coroutine[Any, Any, R]]) -> R:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """What is typed after ``--``: one word is a line for the shell, several are a program with its arguments."""
+    """Read what is typed after ``--``: one word is a shell line, several are a program with its arguments."""
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def plain(value: object) -> Any:
-    """Data as JSON has it."""
+    """Return data as JSON has it."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -114,19 +114,37 @@ def show_json(value: object) -> None:
 
 
 def harmless(text: str) -> str:
-    """Without what a terminal would take for commands: it comes out of a sandbox."""
+    """Remove what a terminal would take for commands: the text comes out of a sandbox."""
     return text.translate(_CONTROL)
 
 
 def one_line(text: str) -> str:
-    """Harmless, and in one line and one field."""
+    """Make a text harmless, and one line and one field."""
     return harmless(text).replace("\t", " ").replace("\n", " ")
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, less: Sequence[str] = ()) -> None:
-    """A table on a terminal; lines of tab-separated fields for everything else. Names in it may be strangers'.
+def print_result(value: object, text: str) -> None:
+    """Print a result: as JSON for machines, or this text for people."""
+    if wants_json():
+        show_json(value)
+    else:
+        click.echo(text)
 
-    ``less``: the columns that are left out first where the terminal is narrow."""
+
+def when(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.strftime("%Y-%m-%d %H:%M")
+
+
+def show_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str, *, data: object = None, less: Sequence[str] = ()
+) -> None:
+    """Print a table on a terminal, and lines of tab-separated fields elsewhere; with --json, ``data`` instead.
+
+    ``less``: the columns that are left out first where the terminal is narrow. Names in it may be strangers'.
+    """
+    if data is not None and wants_json():
+        show_json(data)
+        return
     rows = [[one_line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in (heads, *rows):
@@ -143,7 +161,7 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], empty: str, 
 
 
 def report(code: str, message: str, *, as_json: bool, request_id: str | None = None) -> None:
-    """An error, on stderr."""
+    """Print an error on stderr."""
     if as_json:
         error = {"code": code, "message": message, "request_id": request_id}
         click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
@@ -152,14 +170,34 @@ def report(code: str, message: str, *, as_json: bool, request_id: str | None = N
         click.echo(f"holdfast: {harmless(message)}{shown}", err=True)
 
 
-def report_all(failed: "Iterable[HoldfastError]") -> None:
-    """Of a verb that does the same to several things: each error by itself."""
+async def do_each(names: Iterable[str], do: Callable[[str], Awaitable[str]]) -> "tuple[list[str], list[HoldfastError]]":
+    """Do the same to several things; one that fails does not spare the others. Returns what was done, and errors."""
+    from holdfast.errors import HoldfastError
+
+    done: list[str] = []
+    failed: list[HoldfastError] = []
+    for name in names:
+        try:
+            done.append(await do(name))
+        except HoldfastError as error:
+            failed.append(error)
+    return done, failed
+
+
+def print_each(data: object, done: Iterable[str], failed: "Sequence[HoldfastError]") -> int:
+    """Print what was done, and each error by itself. Returns the exit status."""
+    if wants_json():
+        show_json(data)
+    else:
+        for name in done:
+            click.echo(name)
     for error in failed:
         report(error.code, error.message, as_json=wants_json(), request_id=getattr(error, "request_id", None))
+    return 1 if failed else 0
 
 
 def pairs(values: Sequence[str], option: str) -> dict[str, str]:
-    """``NAME=VALUE`` options as a mapping."""
+    """Read ``NAME=VALUE`` options as a mapping."""
     for value in values:
         if "=" not in value:
             raise click.BadParameter(f"{value!r} is not NAME=VALUE", param_hint=option)

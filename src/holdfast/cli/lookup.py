@@ -16,7 +16,7 @@ _SHOWN = 5
 
 
 async def find_session(client: "Client", text: str, *, threads: bool = True) -> "Session":
-    """The session with this id, the sandbox of the thread with this key, or the only one whose id begins or ends so.
+    """Find the session with this id, of the thread with this key, or the only one whose id begins or ends so.
 
     ``threads=False`` is for what must not happen to a thread's sandbox by its key.
     """
@@ -46,7 +46,7 @@ async def find_session(client: "Client", text: str, *, threads: bool = True) -> 
 
 
 async def thread_keys(client: "Client") -> dict[str, str]:
-    """The keys of threads, by their sessions."""
+    """Return the keys of threads, by their sessions."""
     try:
         threads = await client.list_threads()
     except NotFound:  # a daemon without threads
@@ -55,7 +55,7 @@ async def thread_keys(client: "Client") -> dict[str, str]:
 
 
 async def find_process(session: "Session", text: str | None) -> "Process":
-    """The process with this id, or the only one whose id begins or ends so; without a word, the only one there is."""
+    """Find the process with this id, or the only one whose id begins or ends so; None means the only one there is."""
     every = await session.processes.list()
     found = every if text is None else [one for one in every if _means(text, one.id)]
     if text is None:

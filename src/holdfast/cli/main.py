@@ -106,7 +106,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: 0 fine, 1 an error, 2 wrong usage, 130 interrupted, 141 nobody reads us."""
+    """Run the command line and exit: 0 fine, 1 an error, 2 wrong usage, 130 interrupted, 141 nobody reads us."""
     _open_standard_streams()
     code = run(list(sys.argv[1:] if args is None else args))
     try:
@@ -119,7 +119,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Those that the caller has closed (``>&-``) lead to nobody; else the first connection would take their place."""
+    """Replace streams that the caller has closed (``>&-``); else the first connection would take their place."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             with suppress(OSError):
@@ -128,7 +128,7 @@ def _open_standard_streams() -> None:
 
 
 def _write_to_nobody() -> None:
-    """What is left in the buffers of Python must not fail again when it exits."""
+    """Lead output to nobody: what is left in Python's buffers must not fail again when it exits."""
     nobody = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -18,14 +19,14 @@ import uvicorn
 
 from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.daemon import logs
-from holdfast.daemon.config.config import Config, default_state_dir, load_config
+from holdfast.daemon.config.config import Config, default_state_dir
+from holdfast.daemon.config.load import load_config
 from holdfast.daemon.log_limits import LogLimits
 from holdfast.daemon.node import StateLock
 from holdfast.daemon.restore import refuse_half
 from holdfast.daemon.root_key import make_state_dir
-from holdfast.daemon.server import open_files
 from holdfast.daemon.server.doorkeeper import Doorkeeper, DoorSettings
-from holdfast.daemon.server.exposure import ADVICE, exposure
+from holdfast.daemon.server.exposure import ADVICE, bind, exposure
 from holdfast.daemon.wiring import wiring
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import reserve_for
@@ -37,11 +38,11 @@ MOST_MESSAGE = 8 << 20
 
 
 def run(config_path: str | None = None) -> int:
-    """Until it is told to stop. Returns the exit status."""
+    """Run the daemon until it is told to stop. Returns the exit status."""
     try:
         config = load_config(Path(config_path) if config_path else None)
         limits = logs.set_up(config)
-        open_files.raise_limit()
+        _raise_file_limit()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config, limits))
     except HoldfastError as error:
@@ -50,8 +51,19 @@ def run(config_path: str | None = None) -> int:
     return 0
 
 
+def _raise_file_limit() -> None:
+    """Let us open as many files as we may without asking anyone; sandboxes are given limits of their own.
+
+    Each session costs three (its link's socket, the connection of its runner, its counter of out-of-memory kills), each
+    stream and each client more. The usual soft limit of 1024 is there for programs that use select().
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):  # we work with what there is
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed."""
+    """Use uvloop where it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -67,7 +79,7 @@ async def _serve(config: Config, limits: LogLimits) -> None:
         reserve.give_if_full()  # a daemon that cannot even start could not make room either
     # The lock before the port: a daemon that runs already has both, and another port would be no help.
     with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
-        async with _telling(limits), wiring.running(config) as daemon:
+        async with logs.telling_left_out(limits), wiring.running(config) as daemon:
             url = _url(listener)
             door = Doorkeeper(_door_settings(config))
             server = _Server(
@@ -98,19 +110,8 @@ async def _serve(config: Config, limits: LogLimits) -> None:
     log.info("daemon.stopped", state_dir=str(config.state_dir))
 
 
-@contextlib.asynccontextmanager
-async def _telling(limits: LogLimits) -> AsyncIterator[None]:
-    """What the log leaves out is told now and then, and at the end."""
-    task = asyncio.create_task(logs.tell_left_out(limits))
-    try:
-        yield
-    finally:
-        task.cancel()
-        logs.say_left_out(limits)
-
-
 class _Server(uvicorn.Server):
-    """Ends streams without end before it waits for all requests to end."""
+    """A server that ends endless streams before it waits for all requests to end."""
 
     def __init__(self, daemon: wiring.Daemon, door: Doorkeeper, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -129,13 +130,11 @@ class _Server(uvicorn.Server):
 
 
 def _door_settings(config: Config) -> DoorSettings:
-    """Of the descriptors that this process may have, half are for sandboxes and all else."""
+    """Keep half of the descriptors that this process may have for sandboxes and all else."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = min(config.max_connections, max(descriptors // 2, 64))
-    return DoorSettings(
-        head_seconds=config.request_head_seconds,
-        body_seconds=config.request_body_seconds,
-        idle_seconds=config.keep_alive_seconds,
+    return replace(
+        config.section("server", DoorSettings),
         max_connections=most,
         max_connections_per_peer=min(config.max_connections_per_peer, most),
         proxies=TrustedProxies(config.trusted_proxies),
@@ -143,15 +142,11 @@ def _door_settings(config: Config) -> DoorSettings:
 
 
 def _bind(config: Config) -> socket.socket:
-    """Before anything is built: a port in use is the commonest reason not to start."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Listen before anything is built: a port in use is the commonest reason not to start."""
     try:
-        listener.bind((config.host, config.port))
+        listener = bind(config)
         listener.listen(1024)
     except OSError as error:
-        listener.close()
         raise ConfigError(f"listen: cannot use {config.listen}: {error.strerror}; set listen to a free port") from error
     return listener
 
@@ -164,7 +159,7 @@ def _url(listener: socket.socket) -> str:
 
 @contextlib.asynccontextmanager
 async def _announced(config: Config, url: str) -> AsyncIterator[None]:
-    """``daemon.json`` tells the SDK and the CLI where we are."""
+    """Write ``daemon.json``, by which the SDK and the CLI find us, and remove it at the end."""
     path = config.state_dir / "daemon.json"
     scratch = path.with_suffix(".new")
     scratch.write_text(json.dumps({"url": url, "pid": os.getpid()}))
@@ -177,7 +172,7 @@ async def _announced(config: Config, url: str) -> AsyncIterator[None]:
 
 
 def _greet(config: Config, url: str) -> None:
-    """What a newcomer needs, once."""
+    """Print what a newcomer needs, once."""
     key = "given in the configuration" if config.api_key else str(config.state_dir / "api_key")
     log.info("daemon.ready", url=url, driver=config.driver, state_dir=str(config.state_dir))
     program = _how_to_call(config)
@@ -200,7 +195,7 @@ def _greet(config: Config, url: str) -> None:
 
 
 def _how_to_call(config: Config) -> str:
-    """The CLI as it can be typed here: by its path where it is not on PATH, with an unusual state directory named."""
+    """Say how to type the CLI here: by its path where it is not on PATH, with an unusual state directory named."""
     installed = Path(sys.executable).parent / "holdfast"
     on_path = shutil.which("holdfast")
     if on_path and Path(on_path).resolve() == installed.resolve():

@@ -20,8 +20,8 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -54,7 +54,7 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Manifest:
-    """``sessions``: the snapshot of each. ``left_out``: why others have none."""
+    """What a backup holds: ``sessions`` has the snapshot of each session, ``left_out`` why others have none."""
 
     node: str
     driver: str
@@ -70,7 +70,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> "Manifest":
-        """Raises ``ConfigError`` where no complete backup is."""
+        """Read it from a backup. Raises ``ConfigError`` where no complete backup is."""
         try:
             content = json.loads((directory / "backup.json").read_text())
         except (OSError, ValueError) as error:
@@ -86,7 +86,7 @@ class Manifest:
         return manifest
 
     def _check(self) -> None:
-        """Raises ``ValueError`` where a name could lead elsewhere: they become names of files."""
+        """Raise ``ValueError`` where a name could lead elsewhere: names become names of files."""
         if not isinstance(self.sessions, dict):
             raise TypeError("sessions is no object")
         names = [self.node, *self.sessions, *self.sessions.values()]
@@ -95,22 +95,21 @@ class Manifest:
 
 
 async def make(config: Config, client: Client, to: Path, tell: Tell) -> Manifest:
-    """Raises ``Conflict`` where something is already, ``DiskFull``, and what the daemon answers."""
+    """Make a backup. Raises ``Conflict`` where something is there, ``DiskFull``, and what the daemon answers."""
     backup = Backup(config, client, to, tell)
     try:
         return await backup.make()
-    except OSError as error:
+    except BaseException as error:
         await asyncio.to_thread(remove_tree, backup.scratch)
+        if not isinstance(error, OSError):
+            raise
         if no_room(error):
             raise DiskFull(f"there is no room for the backup in {to.parent}; choose another place") from error
         raise Unavailable(f"the backup cannot be written: {error}") from error
-    except BaseException:
-        await asyncio.to_thread(remove_tree, backup.scratch)
-        raise
 
 
 class Backup:
-    """One that is being made."""
+    """A backup that is being made."""
 
     def __init__(self, config: Config, client: Client, to: Path, tell: Tell) -> None:
         self._config = config
@@ -142,7 +141,7 @@ class Backup:
         return self._manifest
 
     async def _check_daemon(self) -> None:
-        """The sessions of one daemon and the files of another would look like a backup. Raises ``Conflict``."""
+        """Refuse the sessions of one daemon with the files of another: together they look like a backup."""
         asked = await self._client.node()
         if asked != self._manifest.node:
             raise Conflict(
@@ -159,9 +158,10 @@ class Backup:
             (self.scratch / name).mkdir(mode=0o700)
 
     async def _keep_session(self, session_id: str) -> None:
-        """As a snapshot that is gone again when it was copied: there is never more than one of them."""
+        """Copy a session by a snapshot that is removed when it was copied: there is never more than one of them."""
         name = _PREFIX + session_id
-        await _unless_gone(self._client.snapshots.remove(name))  # of a backup that was killed
+        with suppress(SnapshotNotFound):
+            await self._client.snapshots.remove(name)  # of a backup that was killed
         try:
             taken = await (await self._client.get_session(session_id)).snapshot(name)
         except (WrongState, SessionGone, NotFound) as error:
@@ -171,7 +171,8 @@ class Backup:
         try:
             await asyncio.to_thread(self._copy_snapshot, taken.id, self.scratch / "sessions")
         finally:
-            await _unless_gone(self._client.snapshots.remove(taken.id))
+            with suppress(SnapshotNotFound):
+                await self._client.snapshots.remove(taken.id)
         self._manifest.sessions[session_id] = taken.id
         self._tell(f"{session_id}: kept")
 
@@ -181,7 +182,7 @@ class Backup:
             shutil.copy2(self._snapshots / f"{id}.shells", to)
 
     def _copy_snapshots(self) -> None:
-        """Those that are complete. One that is removed meanwhile has no row in the copy, or is removed again there."""
+        """Copy complete snapshots. One that is removed meanwhile has no row in the copy, or is removed there later."""
         for path in sorted(self._snapshots.glob("snp_*")):
             if (path / "snapshot.json").exists():
                 try:
@@ -192,7 +193,7 @@ class Backup:
                     remove_tree(self.scratch / "snapshots" / path.name)
 
     def _copy_workspaces(self) -> None:
-        """Of one that a session has, the files are in that session's snapshot, all of one moment."""
+        """Copy workspaces. The files of one that a session has are in that session's snapshot, as of one moment."""
         held = {path.parent.name for path in (self._state / "workspaces").glob("wsp_*/holder") if path.read_text()}
         for path in sorted((self._state / "workspaces").glob("wsp_*")):
             target = self.scratch / "workspaces" / path.name
@@ -222,7 +223,7 @@ class Backup:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """All rows of one moment, while others write: SQLite's own way."""
+    """Copy all rows as of one moment, while others write, by SQLite's own backup."""
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
         with closing(sqlite3.connect(source)) as rows, closing(sqlite3.connect(target)) as copy:
@@ -230,10 +231,3 @@ def copy_database(source: Path, target: Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
         raise OSError(f"the database cannot be copied: {error}") from error
-
-
-async def _unless_gone(removal: Awaitable[None]) -> None:
-    try:
-        await removal
-    except SnapshotNotFound:
-        return

@@ -2,15 +2,14 @@
 
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.daemon.config.config import Config
-from holdfast.daemon.config.pool import THREADS
+from holdfast.daemon.config.sandboxes import THREADS
 from holdfast.daemon.node import StateLock
-from holdfast.daemon.server.exposure import ADVICE, exposure
+from holdfast.daemon.server.exposure import ADVICE, bind, exposure
 from holdfast.daemon.trial import try_sandbox
 from holdfast.daemon.wiring.wiring import make_driver
 from holdfast.drivers.base import Check
@@ -18,16 +17,14 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.store import Store
 
 _POOLED_MB = 11
-_POOLED_AGENT_MB = 110
 """Of a sandbox that has the runner's pages to itself; in company it is about 4."""
-
-
+_POOLED_AGENT_MB = 110
 _NO_MATTER = ("listen", "database")
-"""What a sandbox needs nothing of."""
+"""Checks that do not matter for a sandbox."""
 
 
 async def run_checks(config: Config) -> Sequence[Check]:
-    """Look, and try a sandbox; change nothing but the state directory and, if it is there, the database's schema."""
+    """Look, and try a sandbox. Changes nothing but the state directory and, if it is there, the database's schema."""
     own = [
         _python(),
         _state_dir(config),
@@ -48,7 +45,7 @@ def _python() -> Check:
 
 
 def _state_dir(config: Config) -> Check:
-    """It, or the nearest directory above it, must be writable."""
+    """Check that it, or the nearest directory above it, is writable."""
     path = config.state_dir
     while not path.exists():
         path = path.parent
@@ -58,26 +55,23 @@ def _state_dir(config: Config) -> Check:
 
 
 def _port(config: Config) -> Check:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((config.host, config.port))
-        except OSError as error:
-            if _daemon_runs(config):
-                return Check("listen", True, f"{config.listen} is in use by the running daemon")
-            return Check("listen", False, f"{config.listen}: {error.strerror}", "Set listen to another port")
+    try:
+        bind(config).close()
+    except OSError as error:
+        if _daemon_runs(config):
+            return Check("listen", True, f"{config.listen} is in use by the running daemon")
+        return Check("listen", False, f"{config.listen}: {error.strerror}", "Set listen to another port")
     return Check("listen", True, f"{config.listen} is free")
 
 
 def _exposed(config: Config) -> list[Check]:
-    """An address that others reach is no fault, but nothing to be surprised by."""
+    """Warn of an address that others reach: it is no fault, but nobody should be surprised by it."""
     seen = exposure(config)
     return [] if seen is None else [Check("exposure", False, seen, ADVICE, fatal=False)]
 
 
 def _pool(config: Config) -> list[Check]:
-    """What the sandboxes that are kept ready cost, where there are to be any."""
+    """Say what the sandboxes cost that are kept ready, where there are to be any."""
     count, agents = sum(config.pool.values()), config.pool.get(THREADS, 0)
     if not count:
         return []
@@ -90,7 +84,7 @@ def _pool(config: Config) -> list[Check]:
 
 
 def _builds() -> Check:
-    """The programs that make images; sessions do without them."""
+    """Look for the programs that make images; sessions do without them."""
     missing = [tool for tool in ("mmdebstrap", "skopeo", "umoci") if shutil.which(tool) is None]
     detail = f"{', '.join(missing)} not installed" if missing else "mmdebstrap, skopeo and umoci are installed"
     install = f"To build images, and to import those of registries: apt-get install {' '.join(missing)}"
@@ -104,7 +98,7 @@ def _available_mb() -> int:
 
 
 def _daemon_runs(config: Config) -> bool:
-    """Whether a daemon of ours holds the state directory."""
+    """Say whether a daemon of ours holds the state directory."""
     try:
         with StateLock(config.state_dir):
             return False

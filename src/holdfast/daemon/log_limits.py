@@ -9,12 +9,13 @@ of callers whose key was good are all written: those are the access log.
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
+
+from holdfast.concurrency import Bounded
 
 BURST = 120
 PER_SECOND = 1.0
@@ -57,7 +58,7 @@ class LogLimits(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._subjects: OrderedDict[str, dict[str, _Bucket]] = OrderedDict()
+        self._subjects: Bounded[str, dict[str, _Bucket]] = Bounded(MOST_SUBJECTS)
         self._kinds: dict[str, _Bucket] = {}
 
     def __call__(self, _logger: WrappedLogger, _level: str, event: EventDict) -> EventDict:
@@ -77,17 +78,17 @@ class LogLimits(logging.Filter):
         return event
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """By the text before anything is filled in: what is filled in may be new each time."""
+        """Count by the text before anything is filled in: what is filled in may be new each time."""
         left_out = self._admit(record.name, str(record.msg)[:MAX_TEXT])
         if left_out:
             record.msg = f"{record.msg} [{left_out} like it were left out]"
         return left_out is not None
 
     def _admit(self, kind: str, subject: str) -> int | None:
-        """How many like it were left out since the last one; None if this one is, too."""
+        """Return how many like it were left out since the last one; None if this one is left out, too."""
         now = time.monotonic()
         with self._lock:
-            bucket = self._bucket(kind, subject, now)
+            bucket = self._subjects.setdefault(subject, {}).setdefault(kind, _Bucket(BURST, now))
             of_all = self._kinds.setdefault(kind, _Bucket(BURST_OF_ALL, now))
             if not (bucket.take(now, BURST, PER_SECOND) and of_all.take(now, BURST_OF_ALL, PER_SECOND_OF_ALL)):
                 bucket.left_out += 1
@@ -95,21 +96,14 @@ class LogLimits(logging.Filter):
             left_out, bucket.left_out = bucket.left_out, 0
             return left_out
 
-    def _bucket(self, kind: str, subject: str, now: float) -> _Bucket:
-        buckets = self._subjects.setdefault(subject, {})
-        self._subjects.move_to_end(subject)
-        if len(self._subjects) > MOST_SUBJECTS:
-            self._subjects.popitem(last=False)
-        return buckets.setdefault(kind, _Bucket(BURST, now))
-
     def forget(self, subject: str) -> Mapping[str, int]:
-        """The subject is gone: how many lines of which kind were left out and not told of yet."""
+        """Forget a subject that is gone. Returns how many lines of which kind were left out and not told of yet."""
         with self._lock:
             found = self._subjects.pop(subject, {})
         return {kind: bucket.left_out for kind, bucket in found.items() if bucket.left_out}
 
     def take_left_out(self) -> list[tuple[str, str, int]]:
-        """Kind, subject and number of what was left out and not told of yet; the most first, and not too many."""
+        """Return kind, subject and number of what was left out and not told of yet: the most first, not too many."""
         with self._lock:
             full = [
                 (kind, subject, bucket)

@@ -1,8 +1,10 @@
 """How the daemon logs: structured, one line per event, to stderr; for people on a terminal, as JSON elsewhere."""
 
 import asyncio
+import contextlib
 import logging
 import sys
+from collections.abc import AsyncIterator
 
 import structlog
 
@@ -46,13 +48,23 @@ def set_up(config: Config) -> LogLimits:
     return limits
 
 
-async def tell_left_out(limits: LogLimits) -> None:
-    """For ever: say now and then what was left out, where no further line says it."""
+@contextlib.asynccontextmanager
+async def telling_left_out(limits: LogLimits) -> AsyncIterator[None]:
+    """Say now and then, and at the end, what was left out, where no further line says it."""
+    task = asyncio.create_task(_tell_for_ever(limits))
+    try:
+        yield
+    finally:
+        task.cancel()
+        _tell(limits)
+
+
+async def _tell_for_ever(limits: LogLimits) -> None:
     while True:
         await asyncio.sleep(TELL_SECONDS)
-        say_left_out(limits)
+        _tell(limits)
 
 
-def say_left_out(limits: LogLimits) -> None:
+def _tell(limits: LogLimits) -> None:
     for kind, subject, count in limits.take_left_out():
         log.warning(LEFT_OUT, kind=kind, subject=subject or None, count=count)

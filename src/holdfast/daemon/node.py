@@ -3,6 +3,7 @@
 import fcntl
 import os
 import secrets
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,34 +11,48 @@ from holdfast.errors import ConfigError
 
 
 def node_id(state_dir: Path) -> str:
-    """This node's name in the store; made once. Sandboxes on this machine belong to it."""
+    """Return this node's name in the store, which is made once. Sandboxes on this machine belong to it."""
     return _kept(state_dir / "node_id", lambda: f"node_{secrets.token_hex(8)}")
 
 
 def link_key(state_dir: Path) -> bytes:
-    """From which each session's link token is derived. Never leaves the host."""
+    """Return the key that each session's link token is derived from. It never leaves the host."""
     return _kept(state_dir / "link_key", lambda: secrets.token_hex(32)).encode()
 
 
 def _kept(path: Path, make: Callable[[], str]) -> str:
-    """The file's content; written once, whole, readable by the owner alone."""
+    """Return the file's content. It is written once, whole, readable by the owner alone."""
     if not path.exists():
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        scratch.unlink(missing_ok=True)
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(make())
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.rename(path)
+        write_once(path, make())
     content = path.read_text().strip()
     if not content:
         raise ConfigError(f"{path} is empty; restore it from a backup, or destroy all sessions and remove it")
     return content
 
 
+def write_once(path: Path, text: str) -> None:
+    """Write a private file beside its place and link it there: complete or absent, and the first one wins."""
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600 from the start
+    try:
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return
+    finally:
+        Path(temporary).unlink()
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
 class StateLock:
-    """One daemon per state directory: two would fight over the same sandboxes."""
+    """Lets one daemon use a state directory: two would fight over the same sandboxes."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "daemon.lock"

@@ -17,7 +17,6 @@ from holdfast.daemon.restore_checks import check_contents, check_disks
 from holdfast.daemon.root_key import make_state_dir
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.tree_copy import copy_tree
-from holdfast.drivers.linux import cgroups
 from holdfast.errors import ConfigError, Conflict, DiskFull, Unavailable
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
 from holdfast.records.machine import LIVE, Reason, Status
@@ -33,7 +32,7 @@ _LEFT_OUT = "it was not in the backup that this host was restored from; destroy 
 
 
 async def restore(config: Config, source: Path) -> Manifest:
-    """Raises ``ConfigError`` where there is no backup, ``Conflict`` where the place is in use, and ``DiskFull``."""
+    """Restore a backup. Raises ``ConfigError`` where there is none, ``Conflict`` where the place is in use."""
     manifest = Manifest.read(source)
     try:
         await asyncio.to_thread(check_contents, source, manifest)
@@ -52,7 +51,7 @@ async def restore(config: Config, source: Path) -> Manifest:
 
 
 def refuse_half(state_dir: Path) -> None:
-    """Raises ``ConfigError`` on what a restore has left that did not come to its end."""
+    """Raise ``ConfigError`` on what a restore has left that did not come to its end."""
     if (state_dir / HALF).exists():
         raise ConfigError(f"{state_dir} is half restored; empty it, and run `holdfast restore` again")
 
@@ -90,21 +89,10 @@ def _check_place(state: Path, database: Path | None, manifest: Manifest, driver:
         raise ConfigError(f"the backup's database is {manifest.database}; set database_url to one of that kind")
     if manifest.driver != driver:
         raise ConfigError(f"the backup is of driver {manifest.driver}; set driver to that")
-    _check_machine(manifest)
-
-
-def _check_machine(manifest: Manifest) -> None:
-    """Sandboxes of one id share what the machine knows them by, their cgroup above all: the end of one ends both."""
-    for session_id in manifest.sessions:
-        if found := next(cgroups.of(session_id), None):
-            raise Conflict(
-                f"session {session_id} of the backup still runs on this machine ({found}), and two of one id would end "
-                "each other; restore on another machine, or destroy its sessions here first"
-            )
 
 
 def _copy_private(source: Path, target: Path) -> None:
-    """A file that nobody else may read, at no moment: others of the host can enter the state directory."""
+    """Copy a file so that nobody else can read it at any moment: others can enter the state directory."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with source.open("rb") as read, os.fdopen(fd, "wb") as write:
         os.fchmod(fd, 0o600)
@@ -150,7 +138,7 @@ async def _put_back_rows(store: Store, manifest: Manifest, source: Path) -> None
 
 
 def _snapshot(row: SessionRow, id: str) -> SnapshotRow:
-    """It stays, for the case that the session cannot be made from it at once."""
+    """Make the row of a snapshot that stays, for the case that the session cannot be made from it at once."""
     return SnapshotRow(
         id=id,
         name=f"restored-{row.id}",

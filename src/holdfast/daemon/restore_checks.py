@@ -24,7 +24,7 @@ _UNCORRECTED = 4
 
 
 def check_contents(source: Path, manifest: Manifest) -> None:
-    """Raises ``ConfigError`` where something in it is not what it should be. Blocks."""
+    """Raise ``ConfigError`` where something in a backup is not what it should be. Blocks."""
     for name in _FILES:
         _check(source / name, is_folder=False)
     node = source / "node_id"
@@ -50,7 +50,7 @@ def _check(path: Path, *, is_folder: bool) -> None:
 
 
 def _entries(folders: Sequence[Path]) -> Iterator[tuple[str, int]]:
-    """All that the daemon itself has made in these, with its mode."""
+    """Yield all that the daemon itself has made in these folders, with its mode."""
     waiting = [str(folder) for folder in folders if folder.is_dir()]
     while waiting:
         for entry in os.scandir(waiting.pop()):

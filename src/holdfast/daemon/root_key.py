@@ -6,18 +6,18 @@ their files below it. What is secret in there is therefore a 0600 file; a key th
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from holdfast.callers.ring import new_key
 from holdfast.daemon.config.config import Config, weak_key
+from holdfast.daemon.node import write_once
 from holdfast.errors import ConfigError
 
 KEY_FILE = "api_key"
 
 
 def load_or_create_key(config: Config) -> str:
-    """The key that callers must present. Makes the state directory and the key file if they are missing.
+    """Return the key that callers must present. Makes the state directory and the key file if they are missing.
 
     Safe to run in two processes at once: both return the same key. Raises ``ConfigError`` with the remedy.
     """
@@ -27,7 +27,7 @@ def load_or_create_key(config: Config) -> str:
     try:
         make_state_dir(config.state_dir)
         if not os.path.lexists(path):
-            _create(path)
+            write_once(path, f"{new_key()}\n")
         return _read(path)
     except OSError as error:
         reason = error.strerror or error
@@ -44,27 +44,6 @@ def make_state_dir(path: Path) -> None:
         except FileExistsError:
             continue  # another process was faster
         directory.chmod(mode)  # not by mkdir, which lets the umask take bits away
-
-
-def _create(path: Path) -> None:
-    """Write a new key beside its place and link it there: complete or absent, and the first one wins."""
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600 from the start
-    try:
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(f"{new_key()}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return
-    finally:
-        Path(temporary).unlink()
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _read(path: Path) -> str:

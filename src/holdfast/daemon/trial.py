@@ -27,7 +27,7 @@ _COMMAND = b"echo works"
 
 
 async def try_sandbox(config: Config) -> Check:
-    """Make one, run a command in it, and remove it. Never raises, and ends in good time."""
+    """Make a sandbox, run a command in it, and remove it. Never raises, and ends in good time."""
     place = config.state_dir / "trial"
     began = time.monotonic()
     try:
@@ -71,7 +71,7 @@ async def _try(config: Config, place: Path) -> None:
 
 
 async def _spec(config: Config, driver: Driver, hub: LinkHub) -> SandboxSpec:
-    """As of a session that asks for nothing in particular."""
+    """Describe the sandbox of a session that asks for nothing in particular."""
     settings = session_settings(config)
     session_id = f"ses_{secrets.token_hex(8)}"
     return SandboxSpec(
@@ -100,7 +100,7 @@ async def _use(driver: Driver, hub: LinkHub, spec: SandboxSpec, place: Path) -> 
 
 
 def _last_words(place: Path) -> str:
-    """What the runner said, where its driver keeps that."""
+    """Return what the runner said last, where its driver keeps that."""
     for log in sorted(place.glob("*/ses_*/runner.log")):
         lines = log.read_text(errors="replace").strip().splitlines()
         if lines:
@@ -114,7 +114,7 @@ def _failed(config: Config, why: str, place: Path) -> Check:
 
 
 def _causes(state_dir: Path) -> Sequence[str]:
-    """What is wrong with the place, as far as it can be seen from outside."""
+    """Say what is wrong with the place, as far as it can be seen from outside."""
     found = []
     if os.geteuid() == 0:
         closed = [above for above in reversed(state_dir.absolute().parents) if not above.stat().st_mode & 0o001]
@@ -128,7 +128,7 @@ def _causes(state_dir: Path) -> Sequence[str]:
 
 
 def _remove(place: Path) -> None:
-    """With what an earlier one may have left, unless something is still mounted in it."""
+    """Remove it with what an earlier trial may have left, unless something is still mounted in it."""
     if place.exists() and not any(is_mounted(path) for path in place.glob("*/ses_*/*")):
         with contextlib.suppress(OSError):
             remove_tree(place)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar, NewType
 
 from holdfast.drivers.disk.allocation import allocated_bytes
-from holdfast.errors import BadInput, DriverUnsupported
+from holdfast.errors import BadInput, DriverUnsupported, RuntimeUnavailable
 from holdfast.records.limits import Limits, Network
 
 Handle = NewType("Handle", str)
@@ -184,6 +184,14 @@ class Check:
     detail: str
     remedy: str = ""
     fatal: bool = True
+
+
+def require(checks: Sequence[Check], driver: str) -> None:
+    """Raise ``RuntimeUnavailable`` if one of these has failed without which the driver cannot work."""
+    failed = [check for check in checks if check.fatal and not check.ok]
+    if failed:
+        reasons = "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
+        raise RuntimeUnavailable(f"the {driver} driver cannot work here: {reasons}")
 
 
 class Driver(ABC):

@@ -3,8 +3,9 @@
 import asyncio
 import contextvars
 import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import anyio
@@ -33,6 +34,22 @@ async def run_at_length(work: Callable[..., _T], *arguments: object) -> _T:
         return await _see_the_end(asyncio.get_running_loop().run_in_executor(alone, call))
     finally:
         alone.shutdown(wait=False)
+
+
+def run_in_new_thread(work: Callable[[], _T]) -> _T:
+    """Run this in a thread of its own, which ends with it: it may leave namespaces, or become somebody else. Blocks."""
+    result: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return result.result()
 
 
 async def _see_the_end(task: asyncio.Future[_T]) -> _T:

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, TypeVar
 
 from holdfast.concurrency import seen
+from holdfast.drivers.blocking import run_in_new_thread
 from holdfast.errors import DriverTransient, RuntimeUnavailable
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ async def run(
     started = _Started()
     # In a thread: a child that the event loop itself starts costs several times as much in a process of our size.
     call = partial(_run, argv, timeout, env, output, started)
-    prepared = call if within is None else partial(_run_apart, within, call)
+    prepared = call if within is None else partial(run_in_new_thread, partial(_run_within, within, call))
     work = seen(asyncio.ensure_future(asyncio.to_thread(prepared)))
     try:
         return await asyncio.shield(work)
@@ -88,21 +88,9 @@ class _Started:
                 _kill_group(self._process)
 
 
-def _run_apart(within: Callable[[], None], call: Callable[[], Outcome]) -> Outcome:
-    """In a thread of its own, which ends with the call."""
-    result: Future[Outcome] = Future()
-
-    def work() -> None:
-        try:
-            within()
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-
-    thread = threading.Thread(target=work, name="apart")
-    thread.start()
-    thread.join()
-    return result.result()
+def _run_within(within: Callable[[], None], call: Callable[[], Outcome]) -> Outcome:
+    within()
+    return call()
 
 
 def _run(

@@ -20,18 +20,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 import structlog
 
 import holdfast
+from holdfast.concurrency import KeyedLocks
 from holdfast.drivers.base import (
     Capabilities,
     Check,
@@ -42,11 +40,19 @@ from holdfast.drivers.base import (
     SandboxState,
     SandboxStats,
     check_environment,
+    require,
 )
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import process_stats
-from holdfast.drivers.linux.host_processes import ProcessId, carriers_of, descendants_of, kill_until_gone
+from holdfast.drivers.linux.host_processes import (
+    ProcessId,
+    carriers_of,
+    descendants_of,
+    has_variable,
+    kill_until_gone,
+)
+from holdfast.drivers.names import MachineNames
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, RuntimeUnavailable, SandboxNotFound
 from holdfast.records.limits import Network
 from holdfast.runner.__main__ import BASH_PLACES
@@ -55,6 +61,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.driv
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _HANDLE_PREFIX = "process:"
+_MARK, _ID = "HOLDFAST_SANDBOX", "SANDBOX_ID"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KILL_SECONDS = 20.0
 _CAPABILITIES = Capabilities(isolation=False, networks=frozenset({Network.FULL}))
@@ -90,9 +97,9 @@ class ProcessDriver(Driver):
 
     def __init__(self, state_dir: Path, *, python: str = sys.executable) -> None:
         self._root = state_dir.absolute() / "process"
+        self._names = MachineNames(self._root, "runner.json")
         self._python = python
-        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-        self._locks_guard = threading.Lock()
+        self._locks = KeyedLocks[str]()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -114,11 +121,10 @@ class ProcessDriver(Driver):
 
     async def prepare(self) -> None:
         log.warning("driver.no_isolation", driver=self.name, meaning=_WARNING)
-        missing = [check for check in await self.check() if check.fatal and not check.ok]
-        if missing:
-            raise RuntimeUnavailable("; ".join(f"{check.name}: {check.detail}; {check.remedy}" for check in missing))
+        require(await self.check(), self.name)
         try:
             self._root.mkdir(0o700, parents=True, exist_ok=True)
+            await run_to_the_end(self._names.read)
         except OSError as error:
             raise RuntimeUnavailable(f"cannot make {self._root}: {error.strerror}; choose another state_dir") from error
 
@@ -127,12 +133,14 @@ class ProcessDriver(Driver):
         check_environment(spec.env)
         if spec.workspace is not None:
             raise DriverUnsupported("workspace: the process driver has no named workspaces; choose the oci driver")
-        await self._run_in_thread(self._create, spec, what=f"create {spec.session_id}")
+        async with self._locks.of(spec.session_id):
+            await self._run_in_thread(self._create, spec, what=f"create {spec.session_id}")
         return handle
 
     async def destroy(self, handle: Handle) -> None:
         session_id = _session_of(handle)
-        await self._run_in_thread(self._destroy, session_id, what=f"destroy {session_id}")
+        async with self._locks.of(session_id):
+            await self._run_in_thread(self._remove, session_id, what=f"destroy {session_id}")
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
         session_id = _session_of(handle)
@@ -161,22 +169,22 @@ class ProcessDriver(Driver):
 
     def _create(self, spec: SandboxSpec) -> None:
         home = self._home(spec.session_id)
-        with self._one_at_a_time(spec.session_id):
-            if _state(home) is SandboxState.RUNNING:
-                raise DriverConflict(f"there is a running sandbox of {spec.session_id} already")
+        if _state(home) is SandboxState.RUNNING:
+            raise DriverConflict(f"there is a running sandbox of {spec.session_id} already")
+        self._remove(spec.session_id)
+        try:
+            self._start(spec, home)
+        except BaseException:
             self._remove(spec.session_id)
-            try:
-                self._start(spec, home)
-            except BaseException:
-                self._remove(spec.session_id)
-                raise
+            raise
 
     def _start(self, spec: SandboxSpec, home: Path) -> None:
         home.mkdir(0o700)
-        for name in ("run", "workspace"):
-            (home / name).mkdir(0o700)
+        name = self._names.note(spec.session_id)
+        for part in ("run", "workspace"):
+            (home / part).mkdir(0o700)
         (home / "link").symlink_to(spec.link_dir.absolute())
-        child = self._spawn(home, _environment(spec, home))
+        child = self._spawn(home, _environment(spec, home, name))
         assert child.stdin is not None
         with child.stdin as token_pipe:
             _children.append(child)
@@ -198,14 +206,11 @@ class ProcessDriver(Driver):
                 start_new_session=True,
             )
 
-    def _destroy(self, session_id: str) -> None:
-        with self._one_at_a_time(session_id):
-            self._remove(session_id)
-
     def _remove(self, session_id: str) -> None:
         home = self._home(session_id)
-        _end_processes(_read_facts(home), session_id)
+        _end_processes(_read_facts(home), session_id, self._names.of(session_id))
         _reap()
+        self._names.forget(session_id)
         remove_tree(home)
 
     def _inspect(self, session_id: str) -> SandboxInfo:
@@ -231,13 +236,6 @@ class ProcessDriver(Driver):
     def _home(self, session_id: str) -> Path:
         return self._root / session_id
 
-    @contextmanager
-    def _one_at_a_time(self, session_id: str) -> Iterator[None]:
-        with self._locks_guard:
-            lock = self._locks.setdefault(session_id, threading.Lock())
-        with lock:
-            yield
-
 
 def _session_of(handle: Handle) -> str:
     session_id = handle.removeprefix(_HANDLE_PREFIX)
@@ -246,14 +244,19 @@ def _session_of(handle: Handle) -> str:
     return session_id
 
 
-def _mark(session_id: str) -> str:
-    """What every process of a sandbox has in its environment, unless it took care to drop it."""
-    return f"SANDBOX_ID={session_id}"
+def _carriers(session_id: str, name: str) -> set[int]:
+    """Find all processes of a sandbox, except those that took care to drop its mark from their environment.
+
+    Those of earlier versions have only the session's id, and so have those of another state directory beside a mark.
+    """
+    if name != session_id:
+        return carriers_of(f"{_MARK}={name}")
+    return {pid for pid in carriers_of(f"{_ID}={session_id}") if not has_variable(pid, _MARK)}
 
 
-def _environment(spec: SandboxSpec, home: Path) -> Mapping[str, str]:
+def _environment(spec: SandboxSpec, home: Path, name: str) -> Mapping[str, str]:
     """All that the runner's environment holds: nothing of the daemon's own, and not the token."""
-    name, _, value = _mark(spec.session_id).partition("=")
+    own = {_ID: spec.session_id, _MARK: name}
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -265,11 +268,11 @@ def _environment(spec: SandboxSpec, home: Path) -> Mapping[str, str]:
         "USER": user,
         "SHELL": "/bin/bash",
         "TERM": "dumb",
-        name: value,
+        **own,
         "HOLDFAST_SESSION": spec.session_id,
         "HOLDFAST_SOCKET": "link/host.sock",  # relative to its directory: a socket's path may have only 107 bytes
         "HOLDFAST_RUN_DIR": str(home / "run"),
-        "HOLDFAST_ENV": json.dumps({**spec.env, name: value}),
+        "HOLDFAST_ENV": json.dumps({**spec.env, **own}),
     }
 
 
@@ -299,18 +302,17 @@ def _state(home: Path) -> SandboxState | None:
     return SandboxState.RUNNING if runner.is_alive() else SandboxState.STOPPED
 
 
-def _end_processes(runner: ProcessId | None, session_id: str) -> None:
+def _end_processes(runner: ProcessId | None, session_id: str, name: str) -> None:
     """Kill all that belongs to a sandbox, the runner last: while it lives, every orphan is handed to it."""
     deadline = time.monotonic() + _KILL_SECONDS
-    mark = _mark(session_id)
     gone = True
     if runner is not None and runner.is_alive():
         runner.send(signal.SIGSTOP)  # it would start a new shell for each that we kill
         others = {runner.pid}
-        gone = kill_until_gone(lambda: (descendants_of(runner.pid) | carriers_of(mark)) - others, deadline)
+        gone = kill_until_gone(lambda: (descendants_of(runner.pid) | _carriers(session_id, name)) - others, deadline)
         runner.send(signal.SIGKILL)
         gone = kill_until_gone(lambda: {runner.pid} if runner.is_alive() else (), deadline) and gone
-    if not (kill_until_gone(lambda: carriers_of(mark), deadline) and gone):
+    if not (kill_until_gone(lambda: _carriers(session_id, name), deadline) and gone):
         raise DriverTransient(f"processes of {session_id} are still there after {_KILL_SECONDS:.0f} s; try again")
 
 

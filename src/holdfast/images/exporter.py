@@ -81,10 +81,10 @@ class _Writer:
             if first != info.name:
                 info.type, info.linkname = tarfile.LNKTYPE, first
                 self._tar.addfile(info)
-                return
-            info.size = status.st_size
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-                self._tar.addfile(info, file)
+            else:
+                info.size = status.st_size
+                with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+                    self._tar.addfile(info, file)
 
     def _info(self, name: str, inside: str, status: os.stat_result) -> tarfile.TarInfo:
         info = tarfile.TarInfo(name)

@@ -13,6 +13,7 @@ crash leaves at most directories that nobody can see, which ``clean`` removes.
 
 import json
 import secrets
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,9 +26,10 @@ import anyio
 from anyio import to_thread
 
 from holdfast.drivers.base import ImageRoot
+from holdfast.drivers.disk.standstill import sync
 from holdfast.errors import BadInput, Conflict, HoldfastError, ImageInUse, ImageNotFound, UnknownImage
 from holdfast.images.builds import enclosure
-from holdfast.images.disk import Lock, remove_tree, sync, write_file
+from holdfast.images.disk import Lock, write_file
 from holdfast.images.host import host
 from holdfast.images.names import RULE, canonical, directory_of, is_name, name_of
 from holdfast.images.unpack import layers
@@ -74,8 +76,8 @@ class ImageStore:
     def __init__(
         self, root: Path, *, id_base: int | None, host_root: Path = Path("/"), max_bytes: int = MAX_BYTES
     ) -> None:
-        self.root = self._root = root.absolute()
-        self.id_base = self._id_base = id_base
+        self.root = root.absolute()
+        self.id_base = id_base
         self._host_root = host_root
         self._max_bytes = max_bytes
         self._host_lock = anyio.Lock()
@@ -145,8 +147,7 @@ class ImageStore:
 
     def built(self, recipe: str) -> ImageRoot | None:
         """An image that was built from the recipe with that hash, whatever its name."""
-        metas = (self._read_meta(name) for name in self._names())
-        return next((self._image_root(meta) for meta in metas if meta and meta.info.recipe == recipe), None)
+        return next((self._image_root(meta) for meta in self._metas() if meta.info.recipe == recipe), None)
 
     def adopt(
         self, name: str, source: Path, origin: Origin, *, replace: bool, budget: Budget | None = None
@@ -154,8 +155,8 @@ class ImageStore:
         """Make an image, as ``import_`` does."""
         name = canonical(name)
         budget = budget or Budget(self._max_bytes)
-        with explained(f"image {name!r}", self._root), self.workplace() as place:
-            made = import_root(source, place, id_base=self._id_base, budget=budget)
+        with explained(f"image {name!r}", self.root), self.workplace() as place:
+            made = import_root(source, place, id_base=self.id_base, budget=budget)
             budget.check()
             info = ImageInfo(
                 name, origin.kind, made.size_bytes, time.time(), origin.digest or made.digest, origin.recipe
@@ -175,14 +176,25 @@ class ImageStore:
     def workplace(self) -> Iterator[Path]:
         """A directory to build in, that ``clean`` leaves alone while we live, and that is gone afterwards."""
         with self._locked():
-            place = self._root / f"{_TEMPORARY}{secrets.token_hex(8)}"
+            place = self.root / f"{_TEMPORARY}{secrets.token_hex(8)}"
             place.mkdir(0o700)
-            lock = Lock.take(place)
+            lock = Lock(place)
         try:
             yield place
         finally:
-            remove_tree(place)
+            shutil.rmtree(place, ignore_errors=True)  # what resists is tried again later
             lock.release()
+
+    @contextmanager
+    def enclosed_place(self, name: str, mode: int) -> Iterator[Path]:
+        """A directory in a workplace for enclosed programs, whose files may belong to other ids."""
+        with self.workplace() as place:
+            place.chmod(0o711)  # they run under other ids and must be able to pass through
+            (place / name).mkdir(mode)
+            try:
+                yield place / name
+            finally:
+                enclosure.remove(place / name)
 
     # -- the parts ----------------------------------------------------------------------------------------------------
 
@@ -194,11 +206,11 @@ class ImageStore:
             return self._host[1]
 
     def _refresh_host(self) -> ImageRoot:
-        wanted = host.plan(self._host_root, id_base=self._id_base)
+        wanted = host.plan(self._host_root, id_base=self.id_base)
         current = self._read_meta(HOST)
         if current is None or current.tree != wanted.fingerprint:
-            with explained("the host image", self._root), self.workplace() as place:
-                size = host.build(wanted, place, id_base=self._id_base)
+            with explained("the host image", self.root), self.workplace() as place:
+                size = host.build(wanted, place, id_base=self.id_base)
                 info = ImageInfo(HOST, "host", size, time.time(), None)
                 self._commit(place, _Meta(info, wanted.fingerprint), replace=True)
         return ImageRoot(HOST, self._layout(HOST, wanted.fingerprint), wanted.binds, wanted.masked)
@@ -207,8 +219,10 @@ class ImageStore:
         return ImageRoot(meta.info.name, self._layout(meta.info.name, meta.tree), env=meta.env)
 
     def _list(self) -> Sequence[ImageInfo]:
-        metas = [meta for name in self._names() if (meta := self._read_meta(name)) is not None]
-        return sorted((meta.info for meta in metas), key=lambda info: (info.name != HOST, info.name))
+        return sorted((meta.info for meta in self._metas()), key=lambda info: (info.name != HOST, info.name))
+
+    def _metas(self) -> Iterator["_Meta"]:
+        return (meta for name in self._names() if (meta := self._read_meta(name)) is not None)
 
     def _import(self, name: str, source: Path | str, replace: bool, budget: Budget) -> ImageInfo:
         self.check_name(name)
@@ -216,7 +230,7 @@ class ImageStore:
             layers.check_reference(source)
             self._refuse_taken(name, replace)
             return self._import_layers(name, source, replace, budget)
-        if source.is_dir() and self._root.resolve().is_relative_to(source.resolve()):
+        if source.is_dir() and self.root.resolve().is_relative_to(source.resolve()):
             raise BadInput(f"{source} contains the image store itself; import a directory that does not")
         self._refuse_taken(name, replace)
         try:
@@ -225,16 +239,10 @@ class ImageStore:
             return self._import_layers(name, found.source, replace, budget)
 
     def _import_layers(self, name: str, source: str, replace: bool, budget: Budget) -> ImageInfo:
-        with explained(f"image {name!r}", self._root), self.workplace() as place:
-            place.chmod(0o711)
-            flat_place = place / "flat"
-            flat_place.mkdir(0o700)
-            try:
-                flat = layers.flatten(source, flat_place, budget)
-                origin = Origin(env=flat.env, digest=flat.digest)
-                return self.adopt(name, flat.tar, origin, replace=replace, budget=budget)
-            finally:
-                enclosure.remove(flat_place)
+        with explained(f"image {name!r}", self.root), self.enclosed_place("flat", 0o700) as place:
+            flat = layers.flatten(source, place, budget)
+            origin = Origin(env=flat.env, digest=flat.digest)
+            return self.adopt(name, flat.tar, origin, replace=replace, budget=budget)
 
     def _remove(self, name: str, in_use: Collection[str]) -> None:
         if name == HOST:
@@ -245,8 +253,8 @@ class ImageStore:
             if name in in_use:
                 raise ImageInUse(f"image {name!r} is used by a session; destroy its sessions first")
             gone = self._put_away(self._home(name))
-            sync(self._root)
-        remove_tree(gone)
+            sync(self.root)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _clean(self, in_use: Collection[Path]) -> int:
         with self._locked():
@@ -256,10 +264,10 @@ class ImageStore:
         return len(garbage)
 
     def _put_away(self, path: Path) -> Path:
-        return path.rename(self._root / f"{_TEMPORARY}{secrets.token_hex(8)}")
+        return path.rename(self.root / f"{_TEMPORARY}{secrets.token_hex(8)}")
 
     def _abandoned(self) -> Iterator[Path]:
-        for path in self._root.glob(f"{_TEMPORARY}*"):
+        for path in self.root.glob(f"{_TEMPORARY}*"):
             lock = Lock.attempt(path)
             if lock is not None:
                 lock.release()
@@ -269,7 +277,7 @@ class ImageStore:
         recently = time.monotonic() - _RESOLVED_GRACE_SECONDS
         self._resolved = {path: at for path, at in self._resolved.copy().items() if at > recently}
         keep = in_use | self._resolved.keys()
-        for home in (path for path in self._root.iterdir() if path.is_dir()):
+        for home in (path for path in self.root.iterdir() if path.is_dir()):
             name = name_of(home.name)
             if name is None:
                 continue
@@ -301,7 +309,8 @@ class ImageStore:
             if not tree.exists():
                 place.rename(tree)
             try:
-                write_file(self._meta_path(name), json.dumps(meta.plain(), indent=1))
+                content = {"tree": meta.tree, "env": dict(meta.env), **asdict(meta.info)}
+                write_file(self._meta_path(name), json.dumps(content, indent=1))
             except OSError:
                 if not place.exists():
                     tree.rename(place)
@@ -309,17 +318,17 @@ class ImageStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._root.mkdir(0o711, parents=True, exist_ok=True)
-        lock_file = self._root / ".lock"
+        self.root.mkdir(0o711, parents=True, exist_ok=True)
+        lock_file = self.root / ".lock"
         lock_file.touch(0o600)
-        lock = Lock.take(lock_file)
+        lock = Lock(lock_file)
         try:
             yield
         finally:
             lock.release()
 
     def _names(self) -> Sequence[str]:
-        found = (name_of(path.parent.name) for path in self._root.glob("*/meta.json"))
+        found = (name_of(path.parent.name) for path in self.root.glob("*/meta.json"))
         return sorted(name for name in found if name is not None)
 
     def _read_meta(self, name: str) -> "_Meta | None":
@@ -340,7 +349,7 @@ class ImageStore:
         return self._home(name) / tree / "rootfs"
 
     def _home(self, name: str) -> Path:
-        return self._root / directory_of(name)
+        return self.root / directory_of(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +359,3 @@ class _Meta:
     info: ImageInfo
     tree: str
     env: Mapping[str, str] = field(default_factory=dict)
-
-    def plain(self) -> dict[str, object]:
-        return {"tree": self.tree, "env": dict(self.env), **asdict(self.info)}

@@ -6,10 +6,10 @@ import os
 import shutil
 import socket
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 import structlog
 
+from holdfast.concurrency import KeyedLocks
 from holdfast.errors import HoldfastError, SandboxLost, Unavailable
 from holdfast.link.connection import Connection
 from holdfast.link.link import Link
@@ -70,7 +70,8 @@ class LinkHub:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._listeners: dict[str, _Listener] = {}
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = KeyedLocks[str]()
+        """Opening a socket waits for the removal of the one before it, and of its whole directory."""
 
     def directory(self, session_id: str) -> Path:
         """The directory of this session's socket; drivers mount it into the sandbox."""
@@ -83,15 +84,11 @@ class LinkHub:
 
     async def listen(self, session_id: str, token: str) -> Link:
         """Accept this session's runner from now on. A second call returns the same link."""
-        async with self._lock(session_id):
+        async with self._locks.of(session_id):
             listener = self._listeners.get(session_id) or _Listener(Link(session_id, token))
             if listener.server is None:
                 await self._open(session_id, listener)
             return listener.link
-
-    def _lock(self, session_id: str) -> asyncio.Lock:
-        """Opening a socket waits for the removal of the one before it, and of its whole directory."""
-        return self._locks.setdefault(session_id, asyncio.Lock())
 
     async def _open(self, session_id: str, listener: _Listener) -> None:
         directory = self.directory(session_id)
@@ -145,7 +142,7 @@ class LinkHub:
         if listener is not None:
             listener.link.lose(error)
             _hang_up(listener)
-        async with self._lock(session_id):
+        async with self._locks.of(session_id):
             if session_id not in self._listeners:  # else it was opened again meanwhile
                 await asyncio.to_thread(shutil.rmtree, self.directory(session_id), ignore_errors=True)
 

@@ -21,7 +21,7 @@ Calls:
     exec.start  as exec                                      -> {exec_id} at once
     exec.get    exec_id brief                                -> the same result, when there is one; brief: without body
     exec.cancel exec_id                                      -> the same result, which comes soon
-    exec.attach exec_id offset stream                        -> {exec_id}   its output comes on a stream (runner.feed)
+    exec.attach exec_id offset stream                        -> {exec_id}   its output comes on a stream (runner.output)
     proc.start  process_id cmd|argv user env cwd size input limit told_of_cuts -> the process
     proc.list                                                -> {processes}
     proc.get    process_id wait_ms                           -> the process, at its end or after that time
@@ -34,8 +34,6 @@ Calls:
     proc.tell   tag + body                                   -> {}   a notice for those with that ``told_of_cuts``
     fs.read     path limit files_only                        -> {size, truncated} + body, or {"stream": true, size}
     fs.write    path mode + body                             -> {}
-    fs.pull     path limit stream files_only                 -> {}   the file comes on a connection of its own
-    fs.push     path mode size stream                        -> {}   the file goes over a connection of its own
     listen      name port patience                           -> {}   from now on, callers of 127.0.0.1:port come out
     ports                                                    -> {ports}
     dial        port stream                                  -> {}   a stream of bytes to and from that port

@@ -5,5 +5,5 @@ from typing import Any
 
 
 def columns(record: Any) -> dict[str, Any]:
-    """The record's fields by name, each as it is; ``dataclasses.asdict`` would take a spec apart as well."""
+    """Return the record's fields by name, each as it is; ``dataclasses.asdict`` would take a spec apart as well."""
     return {field.name: getattr(record, field.name) for field in fields(record)}

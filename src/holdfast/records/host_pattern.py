@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 def normalised_host(text: str) -> str:
-    """A host in the one form in which hosts are compared. Raises ``ValueError`` that says what is wrong with it."""
+    """Return a host in the one form in which hosts are compared. Raises ``ValueError`` that says what is wrong."""
     if "%" in text:
         raise ValueError("names an interface of its own machine")
     if (address := as_address(text)) is not None:
@@ -47,7 +47,7 @@ def _ascii(text: str) -> str:
 
 
 def split_port(text: str) -> tuple[str, int | None]:
-    """``host:port`` taken apart; IPv6 may stand in brackets. Raises ``ValueError``."""
+    """Take ``host:port`` apart; IPv6 may stand in brackets. Raises ``ValueError``."""
     bracketed = re.fullmatch(r"\[([^\[\]]+)\](?::(.*))?", text, re.DOTALL)
     if bracketed:
         host, port = bracketed[1], bracketed[2]
@@ -66,7 +66,7 @@ def split_port(text: str) -> tuple[str, int | None]:
 
 
 def as_address(host: str) -> Address | None:
-    """The address that a host is, if it is one."""
+    """Return the address that a host is, if it is one."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -84,7 +84,7 @@ class HostPattern:
 
     @classmethod
     def parse(cls, text: str) -> "HostPattern":
-        """Raises ``ValueError`` that says what is wrong with it."""
+        """Read one line. Raises ``ValueError`` that says what is wrong."""
         if "/" in text or "@" in text:
             raise ValueError("must be a host, without a scheme, a user or a path")
         if text in ("*", "*.", "*:*"):
@@ -97,13 +97,13 @@ class HostPattern:
         return cls(host, below, port)
 
     def matches(self, host: str, port: int) -> bool:
-        """``host`` must be normalised."""
+        """Whether a host is in the list; ``host`` must be normalised."""
         if port != self.port if self.port is not None else port not in DEFAULT_PORTS:
             return False
         return self.names(host)
 
     def names(self, host: str) -> bool:
-        """Whether it means this host, at whatever port."""
+        """Whether the pattern means this host, at whatever port."""
         return host.endswith(f".{self.host}") if self.below else host == self.host
 
     def __str__(self) -> str:

@@ -85,7 +85,7 @@ TABLE: dict[tuple[Status, Event], Status] = {
 
 
 def next_status(status: Status, event: Event) -> Status:
-    """Where ``event`` leads from ``status``; raises ``WrongState`` if it may not happen there."""
+    """Return where ``event`` leads from ``status``; raises ``WrongState`` if it may not happen there."""
     try:
         return TABLE[status, event]
     except KeyError:
@@ -93,5 +93,5 @@ def next_status(status: Status, event: Event) -> Status:
 
 
 def sources(event: Event) -> frozenset[Status]:
-    """The statuses in which ``event`` may happen: what a guarded UPDATE puts into its WHERE."""
+    """Return the statuses in which ``event`` may happen: what a guarded UPDATE puts into its WHERE."""
     return frozenset(status for status, seen in TABLE if seen is event)

@@ -20,7 +20,7 @@ Wire = str | dict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """``allow`` is None unless there is a list."""
+    """What a session may reach. ``allow`` is None unless there is a list."""
 
     network: Network
     """What the driver must give the sandbox."""
@@ -31,7 +31,7 @@ class NetworkPolicy:
 
     @classmethod
     def allowing(cls, patterns: Sequence[str]) -> "NetworkPolicy":
-        """Raises ``BadInput`` that names the pattern which is none."""
+        """Make a policy with a list. Raises ``BadInput`` that names the pattern which is none."""
         if not 1 <= len(patterns) <= MAX_PATTERNS:
             raise BadInput(f"network.allow: needs 1 to {MAX_PATTERNS} hosts; to allow none, say none")
         return cls(Network.NONE, tuple(_parsed(pattern) for pattern in patterns))
@@ -47,7 +47,7 @@ class NetworkPolicy:
 
     @classmethod
     def from_wire(cls, value: object) -> "NetworkPolicy":
-        """Raises ``BadInput`` for what is none of the three forms."""
+        """Read a policy from JSON. Raises ``BadInput`` for what is none of the three forms."""
         if isinstance(value, str) and value in tuple(Network):
             return cls(Network(value))
         if isinstance(value, Mapping) and set(value) == {"allow"}:

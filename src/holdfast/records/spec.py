@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from holdfast.records.limits import Limits
 from holdfast.records.network import NetworkPolicy
+from holdfast.records.sleep import SleepPolicy as SleepPolicy
 
 
 class SnapshotKind(StrEnum):
@@ -14,20 +15,6 @@ class SnapshotKind(StrEnum):
 
     FILES = "files"
     MEMORY = "memory"
-
-
-@dataclass(frozen=True, slots=True)
-class SleepPolicy:
-    """When a session goes to sleep by itself. None means never.
-
-    Each period begins with the step before it: a session is frozen after so many seconds without use, stopped so many
-    seconds after it was frozen, and destroyed so many seconds after it was stopped, whether it was frozen or stopped by
-    this policy or by a request. A thread's ``IdlePolicy`` counts each of its periods from the last activity instead.
-    """
-
-    pause_after_seconds: float | None = None
-    hibernate_after_seconds: float | None = None
-    destroy_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

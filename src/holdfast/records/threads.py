@@ -10,19 +10,10 @@ from enum import StrEnum
 from typing import TypedDict
 
 from holdfast.records.sessions import SessionRow
+from holdfast.records.sleep import SleepState as SleepState
 from holdfast.vocabulary.turn_events import StopReason
 
 DEFAULT_CHANNEL = "default"
-
-
-class SleepState(StrEnum):
-    """What the thread's owner believes of its sandbox. The session's own row has the truth."""
-
-    AWAKE = "awake"
-    PAUSED = "paused"
-    HIBERNATED = "hibernated"
-    NONE = "none"
-    """There is no sandbox: not yet, or no longer."""
 
 
 class Mode(StrEnum):
@@ -121,14 +112,14 @@ _FRESH_AFTER = "fresh_after"
 
 
 def fresh_after(row: ThreadRow, channel: str) -> int:
-    """The number of the event after which a channel's agent has begun anew; 0: it never has."""
+    """Return the number of the event after which a channel's agent has begun anew; 0: it never has."""
     numbers = row.settings.get(_FRESH_AFTER)
     number = numbers.get(channel) if isinstance(numbers, Mapping) else None
     return number if isinstance(number, int) else 0
 
 
 def with_fresh_after(row: ThreadRow, channel: str) -> Mapping[str, object]:
-    """The thread's settings, with its newest event as that of the channel."""
+    """Return the thread's settings, with its newest event as that of the channel."""
     numbers = row.settings.get(_FRESH_AFTER)
     before = numbers if isinstance(numbers, Mapping) else {}
     return {**row.settings, _FRESH_AFTER: {**before, channel: row.last_seq}}
@@ -148,7 +139,7 @@ class ThreadChange(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRow:
-    """One line of talk inside a thread, with an agent session of its own."""
+    """One line of talk inside a thread, with an agent's conversation of its own."""
 
     thread_id: str
     channel: str
@@ -283,7 +274,7 @@ class ThreadEventPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """One message of the transcript. ``role`` is ``user`` or ``agent``."""
 
     role: str

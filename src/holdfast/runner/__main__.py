@@ -17,8 +17,7 @@ from holdfast.runner.line.bulk import Bulk
 from holdfast.runner.line.control import Control
 from holdfast.runner.line.dial import Dialer
 from holdfast.runner.line.listeners import Listeners
-from holdfast.runner.line.ports import Ports
-from holdfast.runner.line.quiet import Quiet
+from holdfast.runner.line.ports import LocalPorts
 from holdfast.runner.line.witness import Witness
 from holdfast.runner.loop import Loop
 from holdfast.runner.processes.table import ProcessTable
@@ -79,17 +78,15 @@ def main() -> None:
     processes = ProcessTable(loop, dialer, shell, environment, home)
     witness = Witness(loop)
     listeners = Listeners(loop, dialer, witness, processes.tell_of_cut)
-    calls = {**processes.calls, **listeners.calls, **Ports(loop, dialer, witness, listeners).calls}
+    calls = {**processes.calls, **listeners.calls, **LocalPorts(loop, dialer, witness, listeners).calls}
     bulk = Bulk(loop, dialer)
-    quiet = Quiet(loop, dialer, bulk)
-    calls |= quiet.calls
     service = Service(loop, dialer, bulk, argv, environment, home, settings["HOLDFAST_RUN_DIR"], calls)
-    control = Control(loop, dialer, witness, CAPABILITIES, service.execs.running, service.serve)
-    quiet.involve(service, control)
+    service.control = control = Control(loop, dialer, witness, CAPABILITIES, service.execs.running, service.serve)
     if settings.get("HOLDFAST_SILENT"):
         _be_silent()
     control.dial()
-    loop.run_forever()
+    while True:
+        loop.run_once()
 
 
 if __name__ == "__main__":

@@ -52,15 +52,8 @@ def _read_up_to(fd: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def write(path: str, data: bytes, mode: int | None) -> None:
-    """Create or replace a file in one step: readers see the old content or the new, never a part."""
-    with Replacement(path, mode) as replacement:
-        replacement.write(data)
-        replacement.commit()
-
-
 class Replacement:
-    """A file that takes its place only when it is complete."""
+    """A file that takes its place only when it is complete: readers see the old content or the new, never a part."""
 
     def __init__(self, path: str, mode: int | None) -> None:
         self._target = os.path.realpath(path)

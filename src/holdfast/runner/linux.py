@@ -12,23 +12,12 @@ import os
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-_IN_MODIFY = 2
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
 
 
 class _CInt(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at run time
     _type_ = "i"
-
-
-class _CFunction(_ctypes.CFuncPtr):
-    _flags_ = _ctypes.FUNCFLAG_CDECL
-    _restype_ = _CInt
-
-
-class _CFunctionWithErrno(_ctypes.CFuncPtr):
-    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
-    _restype_ = _CInt
 
 
 class _CAddress(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at run time
@@ -39,20 +28,21 @@ class _CSize(_ctypes._SimpleCData):  # type: ignore[type-arg]  # not generic at 
     _type_ = "L"
 
 
-class _CFunctionForAddress(_ctypes.CFuncPtr):
-    _flags_ = _ctypes.FUNCFLAG_CDECL
-    _restype_ = _CAddress
-
-
-class _CFunctionOnMemory(_ctypes.CFuncPtr):
-    _flags_ = _ctypes.FUNCFLAG_CDECL
-    _restype_ = None
+class _CFunction(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _CInt
 
 
 _libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is the program itself
-_prctl = _CFunction(_ctypes.dlsym(_libc, "prctl"))
-_inotify_init1 = _CFunction(_ctypes.dlsym(_libc, "inotify_init1"))
-_inotify_add_watch = _CFunction(_ctypes.dlsym(_libc, "inotify_add_watch"))
+
+
+def _function(name: str, result: type | None = _CInt) -> _CFunction:
+    found = _CFunction(_ctypes.dlsym(_libc, name))
+    found.restype = result
+    return found
+
+
+_prctl = _function("prctl")
 
 
 def hide_from_peers() -> None:
@@ -68,10 +58,10 @@ def wipe_from_environment(name: str) -> None:
 
     For kernels on which ``hide_from_peers`` hides too little (gVisor). Python's own copy is not touched.
     """
-    find = _CFunctionForAddress(_ctypes.dlsym(_libc, "getenv"))
+    find = _function("getenv", _CAddress)
     address = find(os.fsencode(name))
     if address:
-        fill = _CFunctionOnMemory(_ctypes.dlsym(_libc, "memset"))
+        fill = _function("memset", None)
         fill(_CAddress(address), ord("x"), len(os.fsencode(os.environ.get(name, ""))))
 
 
@@ -85,14 +75,14 @@ def take_name(name: str) -> None:
     with open("/proc/self/cmdline", "rb") as file:
         shown = file.read()
     first = next(iter(os.environ), "")
-    value = _CFunctionForAddress(_ctypes.dlsym(_libc, "getenv"))(os.fsencode(first)) if first else None
+    value = _function("getenv", _CAddress)(os.fsencode(first)) if first else None
     text = os.fsencode(name)
     if not value or len(text) + 2 > len(shown):
         return
     start = int(value) - len(os.fsencode(first)) - 1 - len(shown)
-    if _CFunction(_ctypes.dlsym(_libc, "memcmp"))(_CAddress(start), shown, _CSize(len(shown))):
+    if _function("memcmp")(_CAddress(start), shown, _CSize(len(shown))):
         return  # this kernel has put them elsewhere
-    copy = _CFunctionOnMemory(_ctypes.dlsym(_libc, "memcpy"))
+    copy = _function("memcpy", None)
     copy(_CAddress(start), text.ljust(len(shown) - 1, b"\0") + b" ", _CSize(len(shown)))
 
 
@@ -103,18 +93,12 @@ def adopt_orphans() -> None:
 
 def inotify() -> int:
     """A new inotify instance; -1 where there is none to be had."""
-    return int(_inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-
-
-def watch_writes(instance: int, path: str) -> int:
-    """Have writes to ``path`` reported; returns the number that its events carry, or -1."""
-    return int(_inotify_add_watch(instance, os.fsencode(path), _IN_MODIFY))
+    return int(_function("inotify_init1")(os.O_NONBLOCK | os.O_CLOEXEC))
 
 
 def watch(instance: int, path: str, mask: int) -> int:
     """Have the events of ``mask`` reported for ``path``; returns the number that they carry. Raises OSError."""
-    add = _CFunctionWithErrno(_ctypes.dlsym(_libc, "inotify_add_watch"))
-    number = int(add(instance, os.fsencode(path), mask))
+    number = int(_function("inotify_add_watch")(instance, os.fsencode(path), mask))
     if number < 0:
         code = _ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
@@ -122,13 +106,13 @@ def watch(instance: int, path: str, mask: int) -> int:
 
 
 def unwatch(instance: int, number: int) -> None:
-    """One that is gone already is fine."""
-    _CFunction(_ctypes.dlsym(_libc, "inotify_rm_watch"))(instance, number)
+    """Stop watching. It is no error if the watch is gone already."""
+    _function("inotify_rm_watch")(instance, number)
 
 
 def rename_to_new(source: str, target: str) -> bool:
     """Rename unless ``target`` exists. False if it does, or if that cannot be done in one step here. Raises OSError."""
-    rename = _CFunctionWithErrno(_ctypes.dlsym(_libc, "renameat2"))
+    rename = _function("renameat2")
     if int(rename(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE)) == 0:
         return True
     code = _ctypes.get_errno()

@@ -6,11 +6,7 @@ import os
 import select
 import time
 
-from holdfast.runner.lean import signals
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from holdfast.runner.lean import Callable, signals
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
@@ -64,14 +60,10 @@ class Loop:
         self._children[pid] = handler
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's loop without disturbing it."""
+        """Let go of the parent's loop, in a forked child, without disturbing it."""
         signals.set_wakeup_fd(-1)
         signals.signal(signals.SIGCHLD, signals.SIG_DFL)
         self._epoll.close()
-
-    def run_forever(self) -> None:
-        while True:
-            self.run_once()
 
     def run_once(self) -> None:
         for fd, events in self._poll():

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import errno
 
+from holdfast.runner.lean import Callable
+
+Reply = Callable[..., None]
+"""``reply(header, body=b"")`` answers a call."""
+
 _CODES = {
     errno.ENOENT: "file_not_found",
     errno.ENOTDIR: "not_a_file",
@@ -32,6 +37,10 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def refuse(reply: Reply, code: str, message: str) -> None:
+    reply({"error": {"code": code, "message": message}})
 
 
 def explain(error: OSError, path: str) -> Refused:

@@ -5,27 +5,20 @@ from __future__ import annotations
 import os
 
 from holdfast.protocol import fields, frames
-from holdfast.protocol.messages import INLINE_FILE_BYTES
 from holdfast.runner import files
-from holdfast.runner.feed import Feed
+from holdfast.runner.lean import Callable, Mapping
 from holdfast.runner.line.bulk import Bulk
+from holdfast.runner.line.control import Control
+from holdfast.runner.line.dial import Dialer
 from holdfast.runner.loop import Loop
+from holdfast.runner.output import OutputFeed
 from holdfast.runner.private_dir import repair
-from holdfast.runner.refused import Refused
+from holdfast.runner.refused import Refused, Reply, refuse
 from holdfast.runner.shell import saved_shells
-from holdfast.runner.shell.execs import Exec, Execs
+from holdfast.runner.shell.execs import Exec, ExecTable
 from holdfast.runner.shell.shell import Shell
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from holdfast.runner.line.dial import Dialer
-    from holdfast.runner.tasks.sight import Sight
-
-    Reply = Callable[..., None]
-    """``reply(header, body=b"")``"""
-    Call = Callable[[frames.Header, bytes, Reply], None]
+Call = Callable[[frames.Header, bytes, Reply], None]
 
 DEFAULT_SHELL = "main"
 MAX_SHELLS = 16
@@ -69,29 +62,30 @@ class Service:
             "exec.cancel": self._exec_cancel,
             "fs.read": self._fs_read,
             "fs.write": self._fs_write,
-            "fs.pull": self._fs_pull,
-            "fs.push": self._fs_push,
             "fs.open": self._fs_open,
+            "quiesce": self._quiesce,
             "shutdown": self._shutdown,
             **calls,
         }
-        self.execs = Execs()
+        self.control: Control | None = None
+        """The connection that calls come from; it is made after this."""
+        self.execs = ExecTable()
         if argv:
             self._shell(DEFAULT_SHELL).warm_up()
 
     def serve(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         call = self._calls.get(str(header.get("op")))
         if call is None:
-            _refuse(reply, "protocol_error", f"this runner does not know the op {header.get('op')!r}")
+            refuse(reply, "protocol_error", f"this runner does not know the op {header.get('op')!r}")
             return
         try:
             call(header, body, reply)
         except Refused as error:
-            _refuse(reply, error.code, error.message)
+            refuse(reply, error.code, error.message)
         except (KeyError, TypeError, ValueError) as error:
-            _refuse(reply, "protocol_error", f"{header.get('op')}: {type(error).__name__}: {error}")
+            refuse(reply, "protocol_error", f"{header.get('op')}: {type(error).__name__}: {error}")
         except OSError as error:
-            _refuse(reply, "unavailable", f"the sandbox cannot do this now: {error.strerror}")
+            refuse(reply, "unavailable", f"the sandbox cannot do this now: {error.strerror}")
 
     def _ping(self, _header: frames.Header, _body: bytes, reply: Reply) -> None:
         reply({})
@@ -100,6 +94,30 @@ class Service:
         reply({})
         os._exit(0)
 
+    def _quiesce(self, header: frames.Header, body: bytes, reply: Reply) -> None:
+        """Close every connection to the host before a checkpoint, because a checkpoint cannot contain them.
+
+        It is refused while anything is under way that would be lost. The host has stopped listening before it calls
+        this, so the runner's next attempts to dial are refused. They go on while the checkpoint begins, and again from
+        the moment that the memory is restored, until the host listens again. So the runner need not know that the
+        sandbox was away, and a checkpoint that fails needs no undo.
+        """
+        control, problem = self.control, None
+        if self.busy:
+            problem = "a command is running in this session"
+        elif self._bulk.children:
+            problem = "files of this session are being read or written"
+        elif control is None or control.unanswered > 1:  # one of them is ours
+            problem = "another call to this session is under way"
+        if problem or control is None:
+            refuse(reply, "conflict", f"{problem}; wait for its end")
+        elif not self.settled:
+            self._loop.after(SETTLE_SECONDS, lambda: self._quiesce(header, body, reply))
+        else:
+            self._dialer.hang_up()
+            reply({})
+            control.rest()
+
     def _set_environment(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         """Set variables of a sandbox that was made ahead for the pool, as if it had been created with them.
 
@@ -107,12 +125,12 @@ class Service:
         """
         extra = fields.texts(header, "env")
         if self.execs:
-            _refuse(reply, "conflict", "the environment of a session is set before its first command")
+            refuse(reply, "conflict", "the environment of a session is set before its first command")
             return
         if extra:
             self._env.update(extra)  # in place: everything that starts processes shares it
             for shell in self._shells.values():
-                shell.discard()
+                shell.kill()
             self._shells.clear()
             if self._argv:
                 self._shell(DEFAULT_SHELL).warm_up()
@@ -136,21 +154,21 @@ class Service:
         """
         while_busy = bool(header.get("running"))
         if not while_busy and self.busy:
-            _refuse(reply, "conflict", "a command is running in this session; wait for its end, or cancel it")
+            refuse(reply, "conflict", "a command is running in this session; wait for its end, or cancel it")
         elif all(shell.settled or shell.busy for shell in self._shells.values()):
-            reply(*saved_shells.pack(self._shells))
+            reply(*saved_shells.pack({name: shell.known for name, shell in self._shells.items()}))
         else:
             self._loop.after(SETTLE_SECONDS, lambda: self._save_shells(header, body, reply))
 
     def _load_shells(self, header: frames.Header, body: bytes, reply: Reply) -> None:
         """Restore saved shells, before the first command. The variables in ``renew`` keep this runner's own values."""
         if self.execs:
-            _refuse(reply, "conflict", "saved shells are loaded before the first command")
+            refuse(reply, "conflict", "saved shells are loaded before the first command")
             return
         own = {name: self._env.get(name) for name in fields.names(header, "renew")}
         found = saved_shells.unpack(header, body, own)
         for shell in self._shells.values():
-            shell.discard()
+            shell.kill()
         self._shells.clear()
         for name, (cwd, state) in found.items():
             self._shell(name).continue_from(cwd, state)
@@ -208,7 +226,7 @@ class Service:
     def _exec_attach(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         job = self._find_exec(header)
         connection = self._dialer.connect_stream(fields.text(header, "stream"))
-        self._dialer.entrust(Feed(self._loop, connection, job.output, fields.integer(header, "offset")))
+        self._dialer.entrust(OutputFeed(self._loop, connection, job.output, fields.integer(header, "offset")))
         reply({"exec_id": job.exec_id})
 
     def _exec_cancel(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
@@ -219,21 +237,21 @@ class Service:
 
     def _fs_read(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
         path, limit = fields.text(header, "path"), fields.integer(header, "limit")
-        _seeing(header, lambda sight: reply(*files.read(path, limit, sight)))
+        if not header.get("files_only"):
+            reply(*files.read(path, limit))
+            return
+        from holdfast.runner.tasks.sight import FilesOnly  # here, because most sessions never need it
+
+        sight = FilesOnly()
+        try:
+            reply(*files.read(path, limit, sight))
+        finally:
+            sight.close()
 
     def _fs_write(self, header: frames.Header, body: bytes, reply: Reply) -> None:
-        files.write(fields.text(header, "path"), body, fields.optional_integer(header, "mode"))
-        reply({})
-
-    def _fs_pull(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        limit = max(fields.integer(header, "limit"), INLINE_FILE_BYTES)
-        path, stream = fields.text(header, "path"), fields.text(header, "stream")
-        _seeing(header, lambda sight: self._bulk.pull(path, limit, stream, sight))
-        reply({})
-
-    def _fs_push(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
-        mode, size = fields.optional_integer(header, "mode"), fields.integer(header, "size")
-        self._bulk.push(fields.text(header, "path"), mode, size, fields.text(header, "stream"))
+        with files.Replacement(fields.text(header, "path"), fields.optional_integer(header, "mode")) as replacement:
+            replacement.write(body)
+            replacement.commit()
         reply({})
 
     def _fs_open(self, header: frames.Header, _body: bytes, reply: Reply) -> None:
@@ -241,26 +259,8 @@ class Service:
         reply({})
 
 
-def _seeing(header: frames.Header, work: Callable[[Sight], None]) -> None:
-    """Do ``work`` with the view of the file system that the host asks for in this call."""
-    if not header.get("files_only"):
-        work(os)
-        return
-    from holdfast.runner.tasks.sight import FilesOnly  # here, because most sessions never need it
-
-    sight = FilesOnly()
-    try:
-        work(sight)
-    finally:
-        sight.close()
-
-
-def _refuse(reply: Reply, code: str, message: str) -> None:
-    reply({"error": {"code": code, "message": message}})
-
-
 def _answer(job: Exec, reply: Reply, *, brief: bool = False) -> None:
     if job.error is not None:
-        _refuse(reply, *job.error)
+        refuse(reply, *job.error)
     else:
         reply(*job.reply(brief=brief))

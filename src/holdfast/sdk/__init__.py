@@ -37,7 +37,6 @@ from holdfast.sdk.sessions.session import PendingSession, Session
 from holdfast.sdk.sessions.terminal import Terminal
 from holdfast.sdk.sync.client import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncSession
 from holdfast.sdk.sync.threads import SyncReply, SyncThread
-from holdfast.sdk.threads.reply import Reply
 from holdfast.sdk.threads.results import (
     Diff,
     Line,
@@ -55,7 +54,7 @@ from holdfast.sdk.threads.results import (
     UsageLine,
     UsageReport,
 )
-from holdfast.sdk.threads.thread import Thread
+from holdfast.sdk.threads.thread import Reply, Thread
 from holdfast.sdk.webhook import verify_webhook
 from holdfast.vocabulary import thread_keys
 

@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from urllib.parse import quote
 
 from holdfast.sdk.admin.images import Images
@@ -13,10 +12,10 @@ from holdfast.sdk.connection.discovery import find
 from holdfast.sdk.connection.transport import Transport
 from holdfast.sdk.sessions.copies import Snapshots, Strays, Workspaces
 from holdfast.sdk.sessions.events import SessionEvent, session_events
-from holdfast.sdk.sessions.results import Limits, SessionInfo, new_key, of_wire
+from holdfast.sdk.sessions.results import Limits, SessionInfo, given, new_key, of_wire
 from holdfast.sdk.sessions.session import PendingSession, Session
-from holdfast.sdk.threads.results import Models, ThreadInfo, UsageReport, models_of_wire, report_of_wire
-from holdfast.sdk.threads.thread import Thread, list_threads
+from holdfast.sdk.threads.results import Models, ThreadInfo, UsageReport, models_of_wire, report_of_wire, thread_of_wire
+from holdfast.sdk.threads.thread import Thread
 
 DEFAULT_SECONDS = 60.0
 DEFAULT_RETRIES = 4
@@ -72,20 +71,21 @@ class Client:
         and that outlives it; no other session can have it meanwhile.
         """
         if isinstance(limits, Limits):
-            limits = {name: value for name, value in asdict(limits).items() if value is not None}
-        wishes: dict[str, Any] = {
-            "image": image,
-            "ttl_seconds": ttl_seconds,
-            "env": env and dict(env),
-            "limits": limits and dict(limits),
-            "network": _network(network),
-            "writable_root": writable_root,
-            "metadata": metadata and dict(metadata),
-            "sleep": sleep and dict(sleep),
-            "snapshot": snapshot,
-            "workspace": workspace,
-        }
-        body = {name: value for name, value in wishes.items() if value is not None}
+            limits = given(**asdict(limits))
+        if isinstance(network, Mapping):
+            network = {name: list(hosts) for name, hosts in network.items()}
+        body = given(
+            image=image,
+            ttl_seconds=ttl_seconds,
+            env=env and dict(env),
+            limits=limits and dict(limits),
+            network=network,
+            writable_root=writable_root,
+            metadata=metadata and dict(metadata),
+            sleep=sleep and dict(sleep),
+            snapshot=snapshot,
+            workspace=workspace,
+        )
         key = idempotency_key or new_key()
 
         async def create() -> Session:
@@ -99,22 +99,14 @@ class Client:
         return Session(self._transport, of_wire(SessionInfo, data))
 
     async def list_sessions(self, status: str | Iterable[str] | None = None, *, stats: bool = False) -> list[Session]:
-        """All sessions with one of these statuses, over as many pages as it takes.
+        """List all sessions with one of these statuses.
 
         With ``stats``, the ``info.stats`` of active ones says what they use.
         """
-        params: dict[str, str | list[str]] = {"limit": str(PAGE)}
-        if stats:
-            params["stats"] = "true"
-        if status is not None:
-            params["status"] = [status] if isinstance(status, str) else list(status)
-        found: list[Session] = []
-        while True:
-            page = await self._transport.call("GET", "/v1/sessions", params=params)
-            found += [Session(self._transport, of_wire(SessionInfo, one)) for one in page["sessions"]]
-            if not page["next_cursor"]:
-                return found
-            params["cursor"] = page["next_cursor"]
+        wanted = [status] if isinstance(status, str) else None if status is None else list(status)
+        params = given(limit=str(PAGE), stats="true" if stats else None, status=wanted)
+        found = await self._transport.pages("/v1/sessions", "sessions", params)
+        return [Session(self._transport, of_wire(SessionInfo, one)) for one in found]
 
     def events(
         self,
@@ -125,26 +117,27 @@ class Client:
         thread: str | None = None,
         follow: bool = True,
     ) -> AsyncGenerator[SessionEvent, None]:
-        """What happened to sessions and threads after event ``after`` (None: all that are kept), and then what happens,
-        for ever. ``thread`` is a key: only of that one.
+        """Yield what happened to sessions and threads after event ``after`` (None: all that are kept), and then what
+        happens, for ever. ``thread`` is a key: only of that one.
 
         In order, each once. A connection that breaks, or a daemon that starts again, is bridged. Keep the ``seq`` of
         the last event that you have dealt with, to go on after it. ``follow=False`` ends with what there is now.
         """
-        return session_events(
-            self._transport, after=after, kinds=kinds, session_id=session_id, thread=thread, follow=follow
-        )
+        wanted = [kinds] if isinstance(kinds, str) else None if kinds is None else list(kinds)
+        params = given(kind=wanted, session_id=session_id, thread=thread)
+        return session_events(self._transport, params, after, follow=follow)
 
     def thread(self, key: str, *, owner: str | None = None) -> Thread:
-        """The conversation of this key. Asks nobody; the first message makes it. ``owner`` is for admins."""
+        """Return the conversation of this key. Nobody is asked; the first message makes it. ``owner`` is for admins."""
         return Thread(self._transport, key, owner)
 
     async def list_threads(self, prefix: str | None = None, *, owner: str | None = None) -> list[ThreadInfo]:
-        """All whose key begins so, the last used first."""
-        return await list_threads(self._transport, prefix=prefix, owner=owner)
+        """List all threads whose key begins so, the last used first."""
+        params = given(limit=str(PAGE), prefix=prefix, owner=owner)
+        return [thread_of_wire(one) for one in await self._transport.pages("/v1/threads", "threads", params)]
 
     async def models(self) -> Models:
-        """What the daemon's providers offer, and what a new thread would use."""
+        """Ask what the daemon's providers offer, and what a new thread would use."""
         return models_of_wire(await self._transport.call("GET", "/v1/models"))
 
     async def usage(
@@ -157,17 +150,17 @@ class Client:
         until: date | str | None = None,
         limit: int = PAGE,
     ) -> UsageReport:
-        """What calls to models have cost, with a line for each ``thread``, ``model``, ``day`` or ``owner``.
+        """Ask what calls to models have cost, with a line for each ``thread``, ``model``, ``day`` or ``owner``.
 
         ``thread`` is a key: only of threads of that key. ``since`` and ``until`` are days (UTC), both included.
         ``owner`` is for admins, who else get everybody's.
         """
-        wishes = {"by": by, "thread": thread, "owner": owner, "since": since, "until": until, "limit": limit}
-        params = {name: str(value) for name, value in wishes.items() if value is not None}
+        wishes = given(by=by, thread=thread, owner=owner, since=since, until=until, limit=limit)
+        params = {name: str(value) for name, value in wishes.items()}
         return report_of_wire(await self._transport.call("GET", "/v1/usage", params=params))
 
     async def node(self) -> str | None:
-        """The name of the daemon's node; None where the daemon is older and does not tell it."""
+        """Ask for the name of the daemon's node; None where the daemon is older and does not tell it."""
         node = (await self._transport.call("GET", "/healthz")).get("node")
         return node if isinstance(node, str) else None
 
@@ -178,11 +171,5 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self.close()
-
-
-def _network(network: str | Mapping[str, Sequence[str]] | None) -> object:
-    return {name: list(hosts) for name, hosts in network.items()} if isinstance(network, Mapping) else network

@@ -21,7 +21,7 @@ def verify_webhook(
     *,
     now: float | None = None,
 ) -> SessionEvent:
-    """The event in a request that was signed with ``secret`` not longer than ``tolerance_seconds`` ago.
+    """Return the event in a request that was signed with ``secret`` not longer than ``tolerance_seconds`` ago.
 
     ``body`` are the bytes as they came. Raises ``BadSignature`` for everything else; answer that with 401. An event
     may come more than once: its ``Holdfast-Delivery`` header is then the same.
@@ -41,7 +41,7 @@ def verify_webhook(
 
 
 def _parse(headers: Mapping[str, str]) -> tuple[int, list[str]]:
-    """The time and the signatures: several where a secret is being changed."""
+    """Read the time and the signatures: there are several where a secret is being changed."""
     values = [value for name, value in headers.items() if name.lower() == SIGNATURE]
     parts = [part.strip().partition("=") for part in (values[0].split(",") if len(values) == 1 else [])]
     times = [value for name, _, value in parts if name == "t" and value.isascii() and value.isdigit()]

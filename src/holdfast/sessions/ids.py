@@ -41,8 +41,7 @@ def new_exec_id() -> str:
 
 def exec_id_for(session_id: str, idempotency_key: str) -> str:
     """The same key in the same session is the same command: the runner runs an exec id once."""
-    digest = hashlib.sha256(f"{session_id}\0{idempotency_key}".encode()).digest()
-    return f"exe_{_encode(int.from_bytes(digest[:16]), 26)}"
+    return "exe_" + _digest(f"{session_id}\0{idempotency_key}")
 
 
 def new_process_id() -> str:
@@ -51,8 +50,11 @@ def new_process_id() -> str:
 
 def process_id_for(session_id: str, idempotency_key: str) -> str:
     """The same key in the same session is the same process: the runner starts an id once."""
-    digest = hashlib.sha256(f"process\0{session_id}\0{idempotency_key}".encode()).digest()
-    return f"prc_{_encode(int.from_bytes(digest[:16]), 26)}"
+    return "prc_" + _digest(f"process\0{session_id}\0{idempotency_key}")
+
+
+def _digest(text: str) -> str:
+    return _encode(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16]), 26)
 
 
 def _encode(number: int, length: int) -> str:

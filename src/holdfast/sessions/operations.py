@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 import structlog
 
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import HoldfastError, Unavailable
 
 log = structlog.get_logger(__name__)
@@ -58,6 +59,20 @@ class Operations:
             self._tasks[key] = task
             task.add_done_callback(self._ended)
 
+    def attempt(
+        self, key: str, what: str, start: Callable[[], Coroutine[object, object, object]], **facts: str
+    ) -> None:
+        """As ``spawn``, with a failure in the log and no further. The next tick looks at it again."""
+
+        async def run() -> None:
+            try:
+                await start()
+            except HoldfastError as error:
+                why = {"code": error.code, "error": error.message}
+                log.warning(f"{what}.failed", **why, next="tried again next tick", **facts)
+
+        self.spawn(key, run)
+
     def _ended(self, task: asyncio.Task[object]) -> None:
         key = task.get_name()
         self._tasks.pop(key, None)
@@ -76,20 +91,4 @@ class Operations:
         tasks = list(self._tasks.values())
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def reporting(
-    what: str, start: Callable[[], Coroutine[object, object, object]], **facts: str
-) -> Callable[[], Coroutine[object, object, None]]:
-    """For ``spawn``: the same, with a failure in the log and no further. The next tick looks at it again."""
-
-    async def run() -> None:
-        try:
-            await start()
-        except HoldfastError as error:
-            log.warning(f"{what}.failed", code=error.code, error=error.message, next="tried again next tick", **facts)
-
-    return run
+            await cancel_and_wait(*tasks)

@@ -2,75 +2,54 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
-
-import structlog
+from collections.abc import Mapping, Sequence
 
 from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.types import Caller
 from holdfast.drivers.base import Driver
-from holdfast.errors import BadInput, HoldfastError, TooLarge
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from holdfast.records.machine import LIVE, PausedAs, Reason, Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
-from holdfast.sessions.copies.captures import Captures
+from holdfast.sessions.context import Context
+from holdfast.sessions.copies.copying import Copying
 from holdfast.sessions.copies.locations import Kept
 from holdfast.sessions.copies.saved_shells import SavedShells
 from holdfast.sessions.copies.snapshots import Snapshots
 from holdfast.sessions.copies.workspaces import Workspaces
+from holdfast.sessions.create.choices import choose_limits
 from holdfast.sessions.create.creation import Creation
-from holdfast.sessions.create.origins import KeptOrigins
 from holdfast.sessions.create.planning import Planning
-from holdfast.sessions.ids import exec_id_for, new_exec_id
-from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.live import Clock, LiveSession, LiveSessions, in_use, unusable
-from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.owners import Owners
+from holdfast.sessions.life import Life
+from holdfast.sessions.operations import Operations
 from holdfast.sessions.pool.keeper import PoolKeeper
-from holdfast.sessions.pool.pool import Pool
-from holdfast.sessions.pool.warmth import Borrowed, Warmer
-from holdfast.sessions.row_steps import RowSteps
+from holdfast.sessions.pool.warmth import Warmer
+from holdfast.sessions.session import Sessions, unusable
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.telling.metrics import SessionMetrics
-from holdfast.sessions.types import (
-    DEFAULT_SHELL,
-    CreateRequest,
-    ExecRequest,
-    ExecResult,
-    ForkRequest,
-    SessionStats,
-)
-from holdfast.sessions.use import calls
-from holdfast.sessions.use.commands import Commands, choose_timeout
+from holdfast.sessions.types import Clock, CreateRequest, ExecRequest, ExecResult, ForkRequest, SessionStats
+from holdfast.sessions.use.execs import Execs
 from holdfast.sessions.use.files import SessionFiles
-from holdfast.sessions.use.oom import judged
 from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
-from holdfast.sessions.use.usage import Usage
 from holdfast.sessions.watch.clock import ClockWatch
 from holdfast.sessions.watch.disk_guard import DiskGuard
-from holdfast.sessions.watch.disks import DiskWatch
+from holdfast.sessions.watch.housekeeping import Housekeeping
 from holdfast.sessions.watch.marks import Marks
-from holdfast.sessions.watch.reaper import Reaper
-from holdfast.sessions.watch.reconciler import Reconciler
 from holdfast.sessions.watch.room import Room
 from holdfast.sessions.watch.strays import Strays
-from holdfast.sessions.ways_out import NoWayOut, WayOut
+from holdfast.sessions.ways_out import WayOut, WaysOut
 from holdfast.store import SessionStore
 
-log = structlog.get_logger(__name__)
-
-_SAVE_SECONDS = 1.0
-_CLOSE_SECONDS = 5.0
 _DESTROY = "destroy:"
-_WAKE = "wake:"
 _REVIVE = "revive:"
-_CAN_WAKE = (Status.ACTIVE, Status.PAUSED, Status.PAUSING, Status.RESUMING)
-"""Also ``active``: the row says so a moment before it can be used."""
+_STATS_SECONDS = 10.0
+"""The driver reads these facts from memory; if that takes longer, a disk hangs."""
+_STATS_AT_ONCE = 4
+"""A list of a thousand sessions must not take all threads from creates and file calls."""
 
 
 class SessionService:
@@ -94,250 +73,64 @@ class SessionService:
         steady: Clock | None = None,
     ) -> None:
         """``steady`` is a clock that nobody can set; without one, ``clock`` is believed whatever it says."""
-        self._store = store
-        self._images = images
-        self._hub = hub
-        self._settings = settings
-        self._node = node
-        self._clock = clock
-        self._metrics = metrics
-        self._watch = ClockWatch(clock, steady, kept.root / "clock.json")
-        self._live = LiveSessions()
-        self._owners = Owners(store)
-        self._operations = Operations()
-        out: WayOut = way_out or NoWayOut()
-        self._marks = Marks(kept.mark_dir)
         self.room = Room(kept.root, settings.low_disk_bytes, metrics)
-        rows = RowSteps(store, settings, node=node, clock=clock)
-        self._lifecycle = Lifecycle(
-            store,
-            driver,
-            images,
-            hub,
-            self._live,
-            rows,
-            settings,
+        self._context = context = Context(
+            store=store,
+            driver=driver,
+            images=images,
+            hub=hub,
+            shells=shells,
+            kept=kept,
+            settings=settings,
             node=node,
             link_key=link_key,
             clock=clock,
+            watch=ClockWatch(clock, steady, kept.root / "clock.json"),
             metrics=metrics,
-            way_out=out,
-            workspaces=kept.workspace_dir,
-            marks=self._marks,
+            way_out=way_out or WaysOut(),
+            marks=Marks(kept.mark_dir),
+            room=self.room,
+            operations=Operations(),
+            on_hang_up=self._on_hang_up,
         )
-        self._sleep = Sleep(
-            store,
-            driver,
-            hub,
-            self._live,
-            self._lifecycle,
-            rows,
-            shells,
-            clock=clock,
-            connect_seconds=settings.connect_seconds,
-        )
-        own = kept.snapshot_dir(node)
-        captures = Captures(driver, hub, self._lifecycle, rows, shells, own, kept.shared)
-        forks = Captures(driver, hub, self._lifecycle, rows, shells, kept.fork_dir)
-        self._origins = KeptOrigins(
-            captures, forks, self._operations, self._sleep, lambda: driver.capabilities.memory_copies
-        )
-        self._lifecycle.origins = self._origins
-        self._lifecycle.forget = self._forget
-        self._planning = Planning(driver, images, captures, self.room, settings, node=node, clock=clock, way_out=out)
-        pool = Pool({**settings.pool, **settings.warm_pool})
-        self._pool = PoolKeeper(
-            pool,
-            self._lifecycle,
-            self._operations,
-            self._planning.plain,
-            Borrowed(self._lifecycle.lend, clock, self.room),
-            settings.warm_pool,
-            max_live=settings.max_sessions,
-            metrics=metrics,
-        )
-        self.strays = Strays(
-            store,
-            kept.snapshots,
-            kept.workspaces,
-            driver,
-            self._lifecycle,
-            self._sleep,
-            captures,
-            self._operations,
-            self._marks,
-            settings,
-            metrics,
-            node=node,
-            clock=clock,
-            watch=self._watch,
-        )
-        self._reconciler = Reconciler(
-            store,
-            driver,
-            self._lifecycle,
-            self._sleep,
-            self._live,
-            self._operations,
-            node=node,
-            is_pooled=pool.owns,
-            strays=self.strays,
-        )
-        self._reaper = Reaper(
-            store,
-            self._lifecycle,
-            self._sleep,
-            self._live,
-            self._operations,
-            self._marks,
-            self._watch,
-            node=node,
-            clock=clock,
-        )
-        self._disk_watch = DiskWatch(store, driver, self._sleep, self._operations, self.room, clock=clock)
-        self._disk_guard = DiskGuard(store, driver, self._live, self.room, metrics, clock=clock)
-        self._creation = Creation(
-            store,
-            kept.snapshots,
-            self._planning,
-            self._lifecycle,
-            self._pool,
-            self._reconciler,
-            captures,
-            self._operations,
-            settings,
-            metrics,
-        )
-        self._usage = Usage(driver, clock, node=node)
-        metrics.live.set_function(self._live.count)
-        self._lifecycle.on_disconnect = self._on_disconnect
-        self._lifecycle.on_oom = self._on_oom
-        self.files = SessionFiles(self._usable, clock, self.room)
-        self.commands = Commands(self._usable, self._operations, settings, clock, self._count)
-        self.processes = Processes(self._usable, clock)
-        self.ports = Ports(self._usable, clock)
-        self.snapshots = Snapshots(
-            store,
-            kept.snapshots,
-            driver,
-            captures,
-            forks,
-            self._operations,
-            settings,
-            self._marks,
-            self.strays,
-            self.room,
-            node=node,
-            clock=clock,
-        )
-        self.workspaces = Workspaces(
-            kept.workspaces, driver, self._operations, self._marks, self.strays, kept.workspace_dir, node=node
+        self._sessions = sessions = Sessions(context)
+        self._sleep = sleep = Sleep(context, sessions)
+        copying = Copying(context, sessions, sleep)
+        self._life = life = Life(context, sessions, copying)
+        self._planning = Planning(context, copying)
+        self._pool = PoolKeeper(context, life, self._planning)
+        self._creation = Creation(context, sessions, self._planning, life, self._pool, copying)
+        self._stats_turns = asyncio.Semaphore(_STATS_AT_ONCE)
+        self.files = SessionFiles(sleep, self.room, settings.max_file_bytes)
+        self.commands = Execs(context, sleep)
+        self.processes = Processes(sleep)
+        self.ports = Ports(sleep)
+        self.strays = strays = Strays(context, sessions, life, sleep, copying)
+        self.snapshots = Snapshots(context, sessions, copying, strays)
+        self.workspaces = Workspaces(context, strays)
+        guard = DiskGuard(context, sessions, sleep)
+        self._housekeeping = Housekeeping(
+            context, sessions, life, sleep, self._pool, strays, self.snapshots, self.workspaces, guard
         )
 
-    # -- running -----------------------------------------------------------------------------------------------------
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Take up what an earlier daemon left, then watch over it until the end."""
-        await self.strays.catch_up()
-        await self._reaper.look_at_the_clock()  # before anything seems to be old
-        await self._reconciler.tick()
-        await self._clean_kept()
-        watchers = [
-            asyncio.create_task(self._every(_SAVE_SECONDS, self._reaper.save_activity)),
-            asyncio.create_task(self._every(self._settings.reap_interval_seconds, self._tick)),
-            asyncio.create_task(self._disk_guard.run()),
-            asyncio.create_task(self._pool.run()),
-        ]
-        try:
-            yield
-        finally:
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
-            await self._operations.close(_CLOSE_SECONDS)
-            await self._pool.close()
-            with contextlib.suppress(HoldfastError):
-                await self._reaper.save_activity()
-            await self._hub.shut_down()
-            self._live.close()
+        return self._housekeeping.running()
 
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        """For ever. One failure is logged and does not end the watch."""
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await work()
-            except HoldfastError as error:
-                log.warning("watch.failed", work=work.__qualname__, code=error.code, error=error.message)
-            except Exception:
-                log.exception("watch.failed", work=work.__qualname__)
-
-    async def _tick(self) -> None:
-        """Each part for itself: where one finds no room to write, the next may be what makes some."""
-        for part in (
-            self._reaper.tick,
-            self._reaper.put_to_sleep,
-            self._look_around,
-            self._reconciler.tick,
-            self._disk_watch.tick,
-            self._prune,
-            self._pool.refresh,
-            self._clean_images,
-            self._clean_kept,
-        ):
-            try:
-                await part()
-            except HoldfastError as error:
-                log.warning("watch.failed", work=part.__qualname__, code=error.code, error=error.message)
-
-    async def _look_around(self) -> None:
-        self._live.look_for_kills()
-        await self.room.look()
+    def _on_hang_up(self, session_id: str) -> None:
+        if not self._pool.lost(session_id):
+            self._housekeeping.hung_up(session_id)
 
     @property
     def clock_is_doubtful(self) -> bool:
         """Whether the wall clock was set lately, also while no daemon ran, so that what looks old may not be."""
-        return self._watch.is_doubtful
-
-    async def _prune(self) -> None:
-        if self._watch.is_doubtful:
-            return
-        await self._reaper.prune(self._clock() - self._settings.keep_destroyed_seconds)
-        await self._reaper.prune_events(self._clock() - self._settings.event_retention_seconds)
-
-    async def _clean_kept(self) -> None:
-        """What an earlier daemon, or a failure, has left half done."""
-        self.snapshots.tick()
-        await self.workspaces.tick()
-
-    async def _forget(self, session_id: str) -> None:
-        """What is kept outside of a sandbox, when it is gone."""
-        await self._sleep.forget(session_id)
-        await self._origins.forget(session_id)
-
-    async def _clean_images(self) -> None:
-        """Remove trees of replaced images that no session uses any more."""
-        rows = await self._store.by_status(LIVE, node=self._node)
-        layouts = [*self._pool.layouts(), *(row.spec.layout for row in rows)]
-        layouts += await self.strays.layouts()
-        await self._images.clean([Path(layout) for layout in layouts if layout])
-
-    def _on_disconnect(self, session_id: str) -> None:
-        if self._pool.lost(session_id):
-            return
-        self._reconciler.hung_up(session_id)
-        investigate = reporting("investigate", lambda: self._reconciler.investigate(session_id), session_id=session_id)
-        self._operations.spawn(f"investigate:{session_id}", investigate)
-
-    def _on_oom(self, session_id: str, kills: int) -> None:
-        tell = reporting("oom.event", lambda: self._lifecycle.tell_oom(session_id, kills), session_id=session_id)
-        self._operations.spawn(f"oom:{session_id}", tell)
+        return self._context.watch.is_doubtful
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     async def create(self, req: CreateRequest, *, idempotency_key: str | None, caller: Caller) -> SessionRow:
-        return self._live.refreshed(await self._creation.create(req, idempotency_key=idempotency_key, caller=caller))
+        row = await self._creation.create(req, idempotency_key=idempotency_key, caller=caller)
+        return self._sessions.refreshed(row)
 
     def warm_by(self, kind: str, warmer: Warmer) -> None:
         """Who makes pooled sandboxes of this kind (of ``SessionSettings.warm_pool``) ready for more than commands."""
@@ -345,154 +138,113 @@ class SessionService:
 
     def check_limits(self, req: CreateRequest, ceilings: Ceilings) -> None:
         """Raises ``LimitOutOfRange`` if a key with these ceilings would be refused a session with these limits."""
-        self._planning.check_limits(req, ceilings)
+        choose_limits(req, self._context.settings, ceilings)
 
     async def fork(
         self, session_id: str, req: ForkRequest, /, *, idempotency_key: str | None, caller: Caller
     ) -> tuple[SessionRow, SnapshotKind]:
         """Copy a session as it is now; return the copy and what came back in it. The original goes on as before."""
         row = await self._creation.fork(session_id, req, idempotency_key=idempotency_key, caller=caller)
-        return self._live.refreshed(row), row.spec.restored or SnapshotKind.FILES
+        return self._sessions.refreshed(row), row.spec.restored or SnapshotKind.FILES
 
     async def admit(self, session_id: str, caller: Caller, /) -> None:
         """Return if the caller may know of this session; else raise ``SessionNotFound``, as if there were none."""
-        await self._owners.admit(session_id, caller)
+        await self._sessions.admit(session_id, caller)
 
     async def get(self, session_id: str, /) -> SessionRow:
-        return self._live.refreshed(await self._store.get(session_id))
+        return self._sessions.refreshed(await self._context.store.get(session_id))
 
     async def list(
         self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
     ) -> tuple[list[SessionRow], str | None]:
         """Return what the caller may see, newest first. Without ``status``: all that are not destroyed."""
-        owner = None if caller.sees_all else caller.owner
-        rows = await self._store.page(statuses=status or list(LIVE), limit=limit + 1, after=cursor, owner=owner)
+        owner, statuses = None if caller.sees_all else caller.owner, status or list(LIVE)
+        rows = await self._context.store.page(statuses=statuses, limit=limit + 1, after=cursor, owner=owner)
         more = rows[limit - 1].id if len(rows) > limit else None
-        return [self._live.refreshed(row) for row in rows[:limit]], more
+        return [self._sessions.refreshed(row) for row in rows[:limit]], more
 
     async def stats(self, session_id: str, /) -> SessionStats:
         """Read what an active session uses now. This does not count as a use."""
-        row = await self._store.get(session_id)
+        row = await self._sessions.own_row(session_id)
         if row.status != Status.ACTIVE:
             raise unusable(row)
-        return await self._usage.read(row)
+        return await self._read_stats(row)
 
     async def stats_of(self, rows: Sequence[SessionRow], /) -> Mapping[str, SessionStats]:
-        """Read what those of these sessions use that are active on this host, by id, as far as it can be read."""
-        return await self._usage.read_many(rows)
+        """Read what those of these sessions use that are active here, by id. What cannot be read is left out."""
+        here = [row for row in rows if row.status is Status.ACTIVE and row.node == self._context.node]
+        found = await asyncio.gather(*(self._try_to_read_stats(row) for row in here))
+        return {row.id: stats for row, stats in zip(here, found, strict=True) if stats is not None}
+
+    async def _try_to_read_stats(self, row: SessionRow) -> SessionStats | None:
+        with contextlib.suppress(HoldfastError):
+            return await self._read_stats(row)
+        return None
+
+    async def _read_stats(self, row: SessionRow) -> SessionStats:
+        """Raises ``SandboxNotFound`` if there is no sandbox, ``Unavailable`` if it takes too long."""
+        driver, limits = self._context.driver, row.spec.limits
+        try:
+            async with self._stats_turns, asyncio.timeout(_STATS_SECONDS):
+                facts = await driver.stats(driver.handle_for(row.id))
+        except TimeoutError:
+            trouble = f"what {row.id} uses could not be read within {_STATS_SECONDS:.0f} s; try again"
+            raise Unavailable(trouble) from None
+        enforced = driver.capabilities
+        return SessionStats(
+            cpu_seconds=facts.cpu_seconds,
+            cpu_limit=limits.cpus if enforced.cpu_limit else None,
+            memory_bytes=facts.memory_bytes,
+            memory_peak_bytes=facts.memory_peak_bytes,
+            memory_limit_bytes=limits.memory_mb << 20 if enforced.memory_limit else None,
+            disk_bytes=facts.disk_bytes,
+            disk_limit_bytes=facts.disk_limit_bytes,
+            processes=facts.processes,
+            processes_limit=limits.pids if enforced.pids_limit else None,
+            oom_kills=facts.oom_kills,
+            uptime_seconds=max(0.0, self._context.clock() - row.created_at),
+        )
 
     async def destroy(self, session_id: str, /) -> None:
         """Destroy a session from any state. Share a destroy that is under way; wait for a create that is."""
-        row = await self._store.get(session_id)
+        operations = self._context.operations
+        row = await self._context.store.get(session_id)
         if row.status == Status.CREATING:
-            await self._operations.wait(session_id)
-        await self._operations.share(
-            _DESTROY + session_id, lambda: self._lifecycle.take_down(session_id, Reason.REQUESTED)
-        )
+            await operations.wait(session_id)
+        await operations.share(_DESTROY + session_id, lambda: self._life.take_down(session_id, Reason.REQUESTED))
 
     # -- sleep -------------------------------------------------------------------------------------------------------
 
     async def pause(self, session_id: str, how: PausedAs | None, /) -> SessionRow:
         """Put a session to sleep, refused while it is in use. None for ``how`` is the best way to hold no process."""
-        await self._operations.wait(session_id)
-        row = await self._operations.share(session_id, lambda: self._sleep.pause(session_id, how))
-        return self._live.refreshed(row)
+        operations = self._context.operations
+        await operations.wait(session_id)
+        row = await operations.share(session_id, lambda: self._sleep.pause(session_id, how))
+        return self._sessions.refreshed(row)
 
     async def wake(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
         """Wake a session, and say what came back; ``FILES`` gives up memory that was kept. Callers share one wake."""
-        row = await self._store.get(session_id)
-        if row.status in (Status.PAUSING, Status.RESUMING):
-            await self._operations.wait(session_id)
-        if row.status in (Status.DESTROYING, Status.DESTROYED, Status.ERROR):
-            raise unusable(row)
-        row, came_as = await self._operations.share(_WAKE + session_id, lambda: self._sleep.wake(session_id, how))
-        return self._live.refreshed(row), came_as
+        row, came_as = await self._sleep.share_wake(session_id, how)
+        return self._sessions.refreshed(row), came_as
 
     async def revive(self, session_id: str, how: PausedAs | None = None, /) -> tuple[SessionRow, PausedAs | None]:
         """Wake a session as ``wake`` does; bring back one that is in error from its files."""
-        row = await self._store.get(session_id)
+        row = await self._sessions.own_row(session_id)
         if row.status != Status.ERROR:
             return await self.wake(session_id, how)
-        row = await self._operations.share(_REVIVE + session_id, lambda: self._sleep.revive(session_id))
-        return self._live.refreshed(row), PausedAs.FILES
+        row = await self._context.operations.share(_REVIVE + session_id, lambda: self._sleep.revive(session_id))
+        return self._sessions.refreshed(row), PausedAs.FILES
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
     async def exec(self, session_id: str, req: ExecRequest, /, *, idempotency_key: str | None) -> ExecResult:
-        timeout_ms = choose_timeout(req.timeout_ms, self._settings)
-        live = await self._usable(session_id)
-        exec_id = exec_id_for(session_id, idempotency_key) if idempotency_key else new_exec_id()
-        with in_use(live, self._clock):
-            async with live.shell(req.shell):
-                live.oom.begin(exec_id)
-                result = await calls.run_command(
-                    live.link,
-                    exec_id,
-                    req,
-                    timeout_ms=timeout_ms,
-                    limit=self._settings.max_output_bytes,
-                    queue_seconds=self._settings.max_exec_timeout_ms / 1000,
-                )
-                result = judged(live.oom, result)
-            self._count(result)
-            if req.shell == DEFAULT_SHELL:
-                live.cwd = result.cwd
-        return result
-
-    def _count(self, result: ExecResult) -> None:
-        self._metrics.execs.labels(_outcome(result)).inc()
+        return await self.commands.run(session_id, req, idempotency_key=idempotency_key)
 
     async def exec_result(self, session_id: str, exec_id: str, /) -> ExecResult:
-        live = await self._usable(session_id)
-        with in_use(live, self._clock):
-            result = await calls.get_result(
-                live.link, exec_id, wait_seconds=2 * self._settings.max_exec_timeout_ms / 1000
-            )
-            return judged(live.oom, result)
+        return await self.commands.result(session_id, exec_id)
 
     async def write_file(self, session_id: str, path: str, data: bytes, /, *, mode: int | None) -> None:
-        _check_path(path)
-        if len(data) > self._settings.max_file_bytes:
-            raise TooLarge(f"{path}: {len(data)} bytes are more than the {self._settings.max_file_bytes} allowed")
-        await self.room.check("uploads")
-        live = await self._usable(session_id)
-        with in_use(live, self._clock):
-            await calls.write_file(live.link, path, data, mode=mode)
+        await self.files.write(session_id, path, data, mode=mode)
 
     async def read_file(self, session_id: str, path: str, /, *, max_bytes: int | None) -> tuple[bytes, bool]:
-        _check_path(path)
-        most = self._settings.max_file_bytes
-        limit = most if max_bytes is None else min(max_bytes, most)
-        live = await self._usable(session_id)
-        with in_use(live, self._clock):
-            return await calls.read_file(live.link, path, limit=limit, refuse_larger=max_bytes is None)
-
-    async def _usable(self, session_id: str) -> LiveSession:
-        """Return the live session, woken if it sleeps; or raise the error that its state calls for."""
-        live = self._live.get(session_id)
-        if live is not None:
-            return live
-        row = await self._store.get(session_id)
-        if row.status == Status.CREATING:
-            await self._operations.wait(session_id)
-            row = await self._store.get(session_id)
-            live = self._live.get(session_id)
-        if live is not None:
-            return live
-        if row.status in _CAN_WAKE:
-            await self.wake(session_id)
-            live = self._live.get(session_id)
-        if live is not None:
-            return live
-        raise unusable(await self._store.get(session_id))
-
-
-def _outcome(result: ExecResult) -> str:
-    if result.timed_out or result.cancelled:
-        return "timed_out" if result.timed_out else "cancelled"
-    return "shell_ended" if result.shell_restarted else "failed" if result.exit_code else "ok"
-
-
-def _check_path(path: str) -> None:
-    if not path.startswith("/") or "\0" in path:
-        raise BadInput("path: must be absolute and without NUL")
+        return await self.files.read(session_id, path, max_bytes=max_bytes)

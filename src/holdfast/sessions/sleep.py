@@ -15,21 +15,18 @@ and finishes it, one way or the other.
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import structlog
 
-from holdfast.drivers.base import Driver, Handle, SandboxInfo, SandboxState
+from holdfast.drivers.base import Handle, SandboxInfo, SandboxState
 from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SandboxLost, SandboxNotFound, WrongState
-from holdfast.link.hub import LinkHub
 from holdfast.link.link import Link
 from holdfast.records.machine import Event, PausedAs, Status
 from holdfast.records.sessions import SessionChange, SessionRow
-from holdfast.records.spec import SessionSpec
-from holdfast.sessions.copies.saved_shells import SavedShells
-from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.live import Clock, LiveSessions
-from holdfast.sessions.row_steps import RowSteps
-from holdfast.store import SessionStore
+from holdfast.sessions.context import Context
+from holdfast.sessions.session import Session, Sessions, unusable
+from holdfast.sessions.use.using import Using
 
 log = structlog.get_logger(__name__)
 
@@ -40,33 +37,17 @@ UNDER_WAY_SECONDS = 90.0
 _LOOK_SECONDS = 0.05
 _WAY_OUT = 'to go on with its files and shells alone, restore it with {"as": "files"} (`holdfast wake ID --files`)'
 FREEZE_SECONDS = 2.0
+_SHARED = "wake:"
+_CAN_WAKE = (Status.ACTIVE, Status.PAUSED, Status.PAUSING, Status.RESUMING)
+"""Also ``active``: the row says so a moment before it can be used."""
 
 
-class Sleep:
-    """One node's sleepers."""
+class Sleep(Using):
+    """Puts the sessions of one node to sleep and wakes them, also those that are to be used."""
 
-    def __init__(
-        self,
-        store: SessionStore,
-        driver: Driver,
-        hub: LinkHub,
-        live: LiveSessions,
-        lifecycle: Lifecycle,
-        rows: RowSteps,
-        shells: SavedShells,
-        *,
-        clock: Clock,
-        connect_seconds: float,
-    ) -> None:
-        self._store = store
-        self._driver = driver
-        self._hub = hub
-        self._live = live
-        self._lifecycle = lifecycle
-        self._rows = rows
-        self._shells = shells
-        self._clock = clock
-        self._connect_seconds = connect_seconds
+    def __init__(self, context: Context, sessions: Sessions) -> None:
+        self._context = context
+        self._sessions = sessions
 
     # -- to sleep ----------------------------------------------------------------------------------------------------
 
@@ -77,33 +58,33 @@ class Sleep:
         """
         how = how or self.deepest
         self._check_ability(how)
-        async with self._lifecycle.alone(session_id):
-            row = await self._store.get(session_id)
-            if row.status == Status.PAUSED and (how in (row.paused_as, PausedAs.FROZEN) or _is_files(row)):
-                return row
+        async with self._sessions.alone(session_id):
+            session = await self._sessions.get(session_id)
+            row = session.record
             if row.status == Status.PAUSED:
-                row, _ = await self._wake(await self._rows.lease(session_id))
-            self._check_idle(row)
-            row = await self._rows.lease(session_id)
-            return await self._pause(row, how)
+                if how in (row.paused_as, PausedAs.FROZEN) or row.paused_as == PausedAs.FILES:
+                    return row
+                await session.lease()
+                await self._wake(session)
+            await self._put_to_sleep(session, how)
+        return session.record
 
     async def put_on_disk(self, session_id: str) -> bool:
         """Keep the memory of an active session on disk; False if it was not active. Raises ``Conflict`` if in use."""
-        async with self._lifecycle.alone(session_id):
-            row = await self._store.get(session_id)
-            if row.status != Status.ACTIVE:
+        async with self._sessions.alone(session_id):
+            session = await self._sessions.get(session_id)
+            if session.record.status != Status.ACTIVE:
                 return False
-            self._check_idle(row)
-            row = await self._pause(await self._rows.lease(session_id), PausedAs.MEMORY)
-            return row.paused_as == PausedAs.MEMORY
+            await self._put_to_sleep(session, PausedAs.MEMORY)
+        return session.record.paused_as == PausedAs.MEMORY
 
     @property
     def deepest(self) -> PausedAs:
         """The best way to hold no process any more."""
-        return PausedAs.MEMORY if self._driver.capabilities.memory else PausedAs.FILES
+        return PausedAs.MEMORY if self._context.driver.capabilities.memory else PausedAs.FILES
 
     def can(self, how: PausedAs) -> bool:
-        able = self._driver.capabilities
+        able = self._context.driver.capabilities
         return {PausedAs.FROZEN: able.pause, PausedAs.MEMORY: able.memory, PausedAs.FILES: able.stop}[how]
 
     def _check_ability(self, how: PausedAs) -> None:
@@ -114,84 +95,90 @@ class Sleep:
                 "memory is kept by gVisor only: set driver: oci and runtime: runsc for sessions to come; of this one "
                 "the files can be kept (`holdfast sleep ID --files`, or as: files)"
             )
-        raise DriverUnsupported(f"the {self._driver.name} driver cannot do that here; `holdfast doctor` says why")
+        name = self._context.driver.name
+        raise DriverUnsupported(f"the {name} driver cannot do that here; `holdfast doctor` says why")
 
     def _check_idle(self, row: SessionRow) -> None:
         if row.status != Status.ACTIVE:
             raise WrongState(f"session {row.id} is {row.status}; only an active one can be put to sleep")
-        live = self._live.get(row.id)
+        live = self._sessions.live(row.id)
         if live is not None and live.link.held is not None:
             raise live.link.held
-        if live is not None and live.users:
+        if live is not None and live.busy:
             raise Conflict(f"session {row.id} is in use; wait for the end of its commands, or cancel them")
 
-    async def _pause(self, row: SessionRow, how: PausedAs) -> SessionRow:
-        await self._store.touch(self._live.take_unsaved(row.id))
-        row = await self._rows.change(row, Event.PAUSE, {"paused_as": how})
-        self._live.remove(row.id)
+    async def _put_to_sleep(self, session: Session, how: PausedAs) -> None:
+        self._check_idle(session.record)
+        await session.lease()
+        await self._context.store.touch(self._sessions.take_unsaved(session.id))
+        await session.step(Event.PAUSE, {"paused_as": how})
+        self._sessions.forget(session.id)
         try:
             if how is PausedAs.FROZEN:
-                await self._freeze(row)
+                await self._freeze(session)
             else:
-                await self._stop(row, how)
+                await self._stop(session, how)
         except HoldfastError as error:
-            log.warning("session.pause.failed", session_id=row.id, paused_as=how, error=error.message)
-            if how is PausedAs.MEMORY and await self._is_stopped(row):
-                return await self._asleep(row, PausedAs.FILES, f"its memory was not kept: {error.message}")
-            await self._shells.remove(row.id)
-            row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
-            await self._lifecycle.listen(row)
-            self._lifecycle.adopt_row(row)
-            await self._rows.release(row)
+            log.warning("session.pause.failed", session_id=session.id, paused_as=how, error=error.message)
+            if how is PausedAs.MEMORY and await self._is_stopped(session):
+                await self._fall_asleep(session, PausedAs.FILES, f"its memory was not kept: {error.message}")
+                return
+            await self._stay_awake(session)
             raise
-        return await self._asleep(row, how)
+        await self._fall_asleep(session, how)
 
-    async def _is_stopped(self, row: SessionRow) -> bool:
+    async def _is_stopped(self, session: Session) -> bool:
         """Whether a runtime that could not keep its memory has ended it."""
         try:
-            return (await self._driver.inspect(self._driver.handle_for(row.id))).state is SandboxState.STOPPED
+            return (await self._context.driver.inspect(session.handle)).state is SandboxState.STOPPED
         except HoldfastError:
             return False
 
-    async def _asleep(self, row: SessionRow, how: PausedAs, trouble: str | None = None) -> SessionRow:
+    async def _stay_awake(self, session: Session) -> None:
+        """It could not be put to sleep, and can be used again."""
+        await self._context.shells.remove(session.id)
+        await session.step(Event.GAVE_UP, {"paused_as": None})
+        await session.listen()
+        self._sessions.adopt(session)
+        await session.release()
+
+    async def _fall_asleep(self, session: Session, how: PausedAs, trouble: str | None = None) -> None:
         """From here on it is paused; how long it may sleep is its policy's to say."""
-        now = self._clock()
+        now = self._context.clock()
         values: SessionChange = {"paused_at": now, "paused_as": how, "error": trouble}
-        destroy_after = row.spec.sleep.destroy_after_seconds
+        destroy_after = session.record.spec.sleep.destroy_after_seconds
         if destroy_after is not None and how is not PausedAs.FROZEN:
             values["expires_at"] = now + destroy_after
-        row = await self._rows.change(row, Event.PAUSED, values)
-        await self._rows.release(row)
-        log.info("session.paused", session_id=row.id, paused_as=row.paused_as)
-        return row
+        await session.step(Event.PAUSED, values)
+        await session.release()
+        log.info("session.paused", session_id=session.id, paused_as=how)
 
-    async def _freeze(self, row: SessionRow) -> None:
+    async def _freeze(self, session: Session) -> None:
         """Shells are kept too, for who copies it in its sleep or finds it dead; one that cannot tell is no obstacle."""
-        link = self._hub.get(row.id)
+        link = self._context.hub.get(session.id)
         if link is not None and link.connected:
             try:
                 saved = await link.call("shells.save", {"running": True}, timeout=FREEZE_SECONDS)
-                await self._shells.write(row.id, saved, lasting=False)
+                await self._context.shells.write(session.id, saved, lasting=False)
             except HoldfastError as error:
-                log.info("session.shells.not_kept", session_id=row.id, error=error.message)
-        await self._driver.pause(self._driver.handle_for(row.id))
+                log.info("session.shells.not_kept", session_id=session.id, error=error.message)
+        await self._context.driver.pause(session.handle)
 
-    async def _stop(self, row: SessionRow, how: PausedAs) -> None:
+    async def _stop(self, session: Session, how: PausedAs) -> None:
         """First the shells, then everything else: who cannot tell its state goes on running.
 
         The shells are kept with memory too: they are the way out if it cannot be restored.
         """
-        link = self._hub.get(row.id)
+        link = self._context.hub.get(session.id)
         if link is None:
-            raise WrongState(f"session {row.id} has no link yet; try again")
+            raise WrongState(f"session {session.id} has no link yet; try again")
         saved = await link.call("shells.save", {}, timeout=SHELL_SECONDS)
-        await self._shells.write(row.id, saved)
-        handle = self._driver.handle_for(row.id)
+        await self._context.shells.write(session.id, saved)
         if how is PausedAs.FILES:
-            await self._driver.stop(handle)
+            await self._context.driver.stop(session.handle)
             return
-        await self._hub.quiesce(row.id, timeout=QUIESCE_SECONDS)
-        await self._driver.checkpoint(handle)
+        await self._context.hub.quiesce(session.id, timeout=QUIESCE_SECONDS)
+        await self._context.driver.checkpoint(session.handle)
 
     # -- awake -------------------------------------------------------------------------------------------------------
 
@@ -200,188 +187,206 @@ class Sleep:
 
         ``how`` as ``FILES`` gives up the memory that was kept: the way out where it cannot be restored.
         """
-        async with self._lifecycle.alone(session_id):
-            row = await self._store.get(session_id)
+        async with self._sessions.alone(session_id):
+            session = await self._sessions.get(session_id)
+            row = session.record
             if row.status == Status.ACTIVE:
                 return row, None
             if row.status != Status.PAUSED:
                 raise WrongState(f"session {session_id} is {row.status}; only a sleeping one can be woken")
-            row = await self._rows.lease(session_id)
-            if how is PausedAs.FILES and row.paused_as == PausedAs.MEMORY:
-                row = await self._give_up_memory(row)
-            row, came_as = await self._wake(row)
-            return row, came_as
+            await session.lease()
+            if how is PausedAs.FILES and session.record.paused_as == PausedAs.MEMORY:
+                await self._give_up_memory(session)
+            came_as = await self._wake(session)
+        return session.record, came_as
 
-    async def _give_up_memory(self, row: SessionRow) -> SessionRow:
+    async def _give_up_memory(self, session: Session) -> None:
         """What was restored from it and never answered goes with it."""
-        handle = self._driver.handle_for(row.id)
-        if (await self._driver.inspect(handle)).state is not SandboxState.STOPPED:
-            await self._driver.stop(handle)
-        return await self._rows.set(row, {"paused_as": PausedAs.FILES})
+        driver = self._context.driver
+        if (await driver.inspect(session.handle)).state is not SandboxState.STOPPED:
+            await driver.stop(session.handle)
+        await session.set({"paused_as": PausedAs.FILES})
 
     async def revive(self, session_id: str) -> SessionRow:
         """From ``error`` to ``active``, with what is left of it: its files, and its shells if they were kept."""
         self._check_ability(PausedAs.FILES)
-        async with self._lifecycle.alone(session_id):
-            row = await self._rows.lease(session_id)
+        async with self._sessions.alone(session_id):
+            session = await self._sessions.get(session_id)
+            await session.lease()
             try:
-                await self._driver.inspect(self._driver.handle_for(session_id))
-                row = await self._rows.change(row, Event.REVIVE, {"paused_as": PausedAs.FILES})
+                await self._context.driver.inspect(session.handle)
+                await session.step(Event.REVIVE, {"paused_as": PausedAs.FILES})
             except (SandboxNotFound, WrongState) as error:
-                await self._rows.release(row)
+                await session.release()
                 raise WrongState(f"session {session_id} cannot be brought back: {error.message}; destroy it") from None
-            return (await self._wake_from(row))[0]
+            await self._wake_from(session)
+        return session.record
 
-    async def _wake(self, row: SessionRow) -> tuple[SessionRow, PausedAs]:
-        return await self._wake_from(await self._rows.change(row, Event.RESUME))
+    async def _wake(self, session: Session) -> PausedAs:
+        await session.step(Event.RESUME)
+        return await self._wake_from(session)
 
-    async def _wake_from(self, row: SessionRow) -> tuple[SessionRow, PausedAs]:
+    async def _wake_from(self, session: Session) -> PausedAs:
+        slept_as = session.record.paused_as
         try:
-            came_as = await self._rouse(row)
+            came_as = await self._rouse(session)
         except HoldfastError as error:
-            log.warning("session.wake.failed", session_id=row.id, paused_as=row.paused_as, error=error.message)
-            has_way_out = row.paused_as == PausedAs.MEMORY
+            log.warning("session.wake.failed", session_id=session.id, paused_as=slept_as, error=error.message)
+            has_way_out = slept_as == PausedAs.MEMORY
             message = f"{error.message}; {_WAY_OUT}" if has_way_out else error.message
-            await self._give_up(row, f"wake: {message}")
+            await self._sleep_on(session, f"wake: {message}")
             if has_way_out:
                 raise type(error)(message) from error
             raise
-        return await self._awake(row), came_as
+        await self._awake(session)
+        return came_as
 
-    async def _give_up(self, row: SessionRow, trouble: str) -> None:
+    async def _sleep_on(self, session: Session, trouble: str) -> None:
         """It sleeps on; or, if it was dead, it stays so. A row that is resuming has a reason only then."""
-        if row.reason is None:
-            row = await self._rows.change(row, Event.GAVE_UP)
-            await self._rows.note(row, trouble)
+        if session.record.reason is None:
+            await session.step(Event.GAVE_UP)
+            await session.set({"error": trouble})
         else:
-            row = await self._rows.change(row, Event.FAILED, {"paused_as": None, "error": trouble})
-        await self._rows.release(row)
+            await session.step(Event.FAILED, {"paused_as": None, "error": trouble})
+        await session.release()
 
-    async def _rouse(self, row: SessionRow) -> PausedAs:
+    async def _rouse(self, session: Session) -> PausedAs:
         """Whatever of it is not done yet: safe to repeat after a crash. Returns what came back."""
-        slept_as = PausedAs(row.paused_as or PausedAs.FROZEN)
-        link = await self._lifecycle.listen(row)
-        handle = self._driver.handle_for(row.id)
+        driver, connect_seconds = self._context.driver, self._context.settings.connect_seconds
+        slept_as = session.record.paused_as or PausedAs.FROZEN
+        link = await session.listen()
         if slept_as is PausedAs.FROZEN:
-            await self._driver.resume(handle)
-            await link.wait_connected(self._connect_seconds)
+            await driver.resume(session.handle)
+            await link.wait_connected(connect_seconds)
             return slept_as
         wants_memory = slept_as is PausedAs.MEMORY
-        if (await self._come_to_rest(handle)).state is SandboxState.STOPPED:
-            wants_memory = await self._driver.start(handle, memory=wants_memory)
+        fact = await self._wait_while(lambda fact: fact.busy, await driver.inspect(session.handle))
+        if fact.state is SandboxState.STOPPED:
+            wants_memory = await driver.start(session.handle, memory=wants_memory)
         elif not wants_memory:
-            await self._start_mute(handle, link)
-        await link.wait_connected(self._connect_seconds)
-        spec = row.spec
+            await self._start_mute(session.handle, link)
+        await link.wait_connected(connect_seconds)
         if not wants_memory:
-            await self._load_shells(row, link, spec)
-        await self._lifecycle.open_ways_out(link, spec)
+            await self._load_shells(session)
+        await self._context.way_out.open(link, session.record.spec)
         return PausedAs.MEMORY if wants_memory else PausedAs.FILES
 
     async def _start_mute(self, handle: Handle, link: Link) -> None:
         """What an earlier start has left is given its time; if it does not speak then, it never will."""
         try:
-            await link.wait_connected(self._connect_seconds)
+            await link.wait_connected(self._context.settings.connect_seconds)
         except SandboxLost as error:
             log.warning("session.wake.mute", session_id=link.session_id, error=error.message, next="started anew")
-            await self._driver.stop(handle)
-            await self._driver.start(handle, memory=False)
+            await self._context.driver.stop(handle)
+            await self._context.driver.start(handle, memory=False)
 
-    async def _load_shells(self, row: SessionRow, link: Link, spec: SessionSpec) -> None:
-        await self._lifecycle.give_environment(row.id, spec.env)
-        saved = await (self._shells.read(row.id) if row.reason is None else self._shells.find(row.id))
+    async def _load_shells(self, session: Session) -> None:
+        await session.give_environment(session.record.spec.env)
+        shells = self._context.shells
+        saved = await (shells.read(session.id) if session.record.reason is None else shells.find(session.id))
         if saved is not None:
-            await link.call("shells.load", *saved, timeout=SHELL_SECONDS)
+            await session.link.call("shells.load", *saved, timeout=SHELL_SECONDS)
 
-    async def _awake(self, row: SessionRow) -> SessionRow:
-        now = self._clock()
+    async def _awake(self, session: Session) -> None:
+        now, slept_as = self._context.clock(), session.record.paused_as
         values: SessionChange = {
             "paused_as": None,
             "paused_at": None,
             "reason": None,
             "error": None,
             "last_activity_at": now,
-            "expires_at": now + row.ttl_seconds,
+            "expires_at": now + session.record.ttl_seconds,
         }
-        slept_as = row.paused_as
-        row = await self._rows.change(row, Event.RESUMED, values)
-        self._lifecycle.adopt_row(row)
-        await self._rows.release(row)
-        await self._shells.remove(row.id)
-        log.info("session.resumed", session_id=row.id, paused_as=slept_as)
-        return row
+        await session.step(Event.RESUMED, values)
+        self._sessions.adopt(session)
+        await session.release()
+        await self._context.shells.remove(session.id)
+        log.info("session.resumed", session_id=session.id, paused_as=slept_as)
+
+    # -- for use -----------------------------------------------------------------------------------------------------
+
+    async def find(self, session_id: str) -> Session:
+        session = self._sessions.live(session_id)
+        if session is not None:
+            return session
+        row = await self._sessions.own_row(session_id)
+        if row.status == Status.CREATING:
+            await self._context.operations.wait(session_id)
+            row = await self._sessions.own_row(session_id)
+            session = self._sessions.live(session_id)
+        if session is None and row.status in _CAN_WAKE:
+            await self.share_wake(session_id)
+            session = self._sessions.live(session_id)
+        if session is None:
+            raise unusable(await self._sessions.own_row(session_id))
+        return session
+
+    async def share_wake(self, session_id: str, how: PausedAs | None = None) -> tuple[SessionRow, PausedAs | None]:
+        """As ``wake``; callers share one wake, and wait for what is under way."""
+        row = await self._sessions.own_row(session_id)
+        if row.status in (Status.PAUSING, Status.RESUMING):
+            await self._context.operations.wait(session_id)
+        if row.status in (Status.DESTROYING, Status.DESTROYED, Status.ERROR):
+            raise unusable(row)
+        return await self._context.operations.share(_SHARED + session_id, lambda: self.wake(session_id, how))
 
     # -- after a crash -----------------------------------------------------------------------------------------------
 
-    async def settle(self, row: SessionRow, fact: SandboxInfo | None) -> None:
-        """Finish what a dead daemon was about; ``fact`` is how the sandbox was found. Sleepers are only looked at."""
+    async def settle(self, row: SessionRow, fact: SandboxInfo | None) -> str | None:
+        """Finish what a dead daemon was about; ``fact`` is how the sandbox was found. Sleepers are only looked at.
+
+        Returns what the sandbox died of, if it is dead.
+        """
         state = fact.state if fact else None
         if row.status == Status.PAUSED:
-            if state is None or (state is SandboxState.STOPPED and row.paused_as == PausedAs.FROZEN):
-                await self._lifecycle.mark_crashed(row, "it is gone" if state is None else "it died in its sleep")
-            return
-        async with self._lifecycle.alone(row.id):
-            row = await self._rows.lease(row.id)
-            if row.status == Status.PAUSING:
-                await self._settle_pausing(row, await self._wait_until_decided(fact) if fact else None)
-            elif row.status == Status.RESUMING:
-                await self._settle_resuming(row, state)
+            died = state is SandboxState.STOPPED and row.paused_as == PausedAs.FROZEN
+            return "it is gone" if state is None else "it died in its sleep" if died else None
+        async with self._sessions.alone(row.id):
+            session = Session(self._context, row)
+            await session.lease()
+            if session.record.status == Status.PAUSING:
+                return await self._settle_pausing(session, await self._wait_while(_is_ending, fact) if fact else None)
+            if session.record.status == Status.RESUMING:
+                return await self._settle_resuming(session, state)
+        return None
 
-    async def _come_to_rest(self, handle: Handle) -> SandboxInfo:
-        """What a dead daemon has begun to bring back goes on without it: starting it once more would end it."""
+    async def _wait_while(self, undecided: Callable[[SandboxInfo], bool], fact: SandboxInfo) -> SandboxInfo:
+        """A checkpoint, or its restore, goes on without the daemon that began it; to begin it again would end it."""
         deadline = time.monotonic() + UNDER_WAY_SECONDS
-        fact = await self._driver.inspect(handle)
-        while fact.busy and time.monotonic() < deadline:
+        while undecided(fact) and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
-            fact = await self._driver.inspect(handle)
+            fact = await self._context.driver.inspect(fact.handle)
         return fact
 
-    async def _wait_until_decided(self, fact: SandboxInfo) -> SandboxInfo:
-        """A checkpoint goes on without the daemon that has begun it; who has its memory on disk is about to end."""
-        deadline = time.monotonic() + UNDER_WAY_SECONDS
-        while (fact.busy or _is_ending(fact)) and time.monotonic() < deadline:
-            await asyncio.sleep(_LOOK_SECONDS)
-            fact = await self._driver.inspect(fact.handle)
-        return fact
-
-    async def _settle_pausing(self, row: SessionRow, fact: SandboxInfo | None) -> None:
-        how = PausedAs(row.paused_as or PausedAs.FROZEN)
+    async def _settle_pausing(self, session: Session, fact: SandboxInfo | None) -> str | None:
+        how = session.record.paused_as or PausedAs.FROZEN
         state = fact.state if fact else None
         if state is (SandboxState.PAUSED if how is PausedAs.FROZEN else SandboxState.STOPPED):
             has_memory = fact is not None and fact.memory
-            await self._asleep(row, PausedAs.FILES if how is PausedAs.MEMORY and not has_memory else how)
+            await self._fall_asleep(session, PausedAs.FILES if how is PausedAs.MEMORY and not has_memory else how)
         elif state is SandboxState.RUNNING:
-            await self._shells.remove(row.id)
-            row = await self._rows.change(row, Event.GAVE_UP, {"paused_as": None})
-            await self._lifecycle.listen(row)
-            self._lifecycle.adopt_row(row)
-            await self._rows.release(row)
+            await self._stay_awake(session)
         else:
-            await self._rows.release(row)
-            await self._lifecycle.mark_crashed(row, "it died while it was put to sleep")
+            await session.release()
+            return "it died while it was put to sleep"
+        return None
 
-    async def _settle_resuming(self, row: SessionRow, state: SandboxState | None) -> None:
+    async def _settle_resuming(self, session: Session, state: SandboxState | None) -> str | None:
         if state is None:
-            await self._rows.release(row)
-            await self._lifecycle.mark_crashed(row, "it is gone")
-            return
+            await session.release()
+            return "it is gone"
         try:
-            await self._rouse(row)
+            await self._rouse(session)
         except HoldfastError as error:
-            log.warning("session.wake.failed", session_id=row.id, error=error.message, next="it is as it was before")
-            await self._give_up(row, f"wake: {error.message}")
-            return
-        await self._awake(row)
-
-    async def forget(self, session_id: str) -> None:
-        """Its shells, when the session is destroyed."""
-        await self._shells.remove(session_id)
+            log.warning(
+                "session.wake.failed", session_id=session.id, error=error.message, next="it is as it was before"
+            )
+            await self._sleep_on(session, f"wake: {error.message}")
+        else:
+            await self._awake(session)
+        return None
 
 
 def _is_ending(fact: SandboxInfo) -> bool:
-    """Its memory is complete; the host has not taken note of its end yet."""
-    return fact.memory and fact.state is SandboxState.RUNNING
-
-
-def _is_files(row: SessionRow) -> bool:
-    return row.paused_as == PausedAs.FILES
+    """Or its memory is complete, and the host has not taken note of its end yet."""
+    return fact.busy or (fact.memory and fact.state is SandboxState.RUNNING)

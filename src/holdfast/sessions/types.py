@@ -1,6 +1,6 @@
 """What goes into and comes out of the session service. Plain frozen data: no I/O, no framework."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,6 +9,8 @@ from holdfast.records.network import NetworkPolicy
 from holdfast.records.spec import SleepPolicy
 
 DEFAULT_SHELL = "main"
+Clock = Callable[[], float]
+"""Unix time; tests bring their own."""
 
 
 @dataclass(frozen=True, slots=True)

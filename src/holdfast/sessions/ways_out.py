@@ -37,12 +37,14 @@ class WayOut(Protocol):
 
 
 class WaysOut:
-    """Several, as one."""
+    """Several, as one; or none, and then no policy but none and full."""
 
-    def __init__(self, ways: Sequence[WayOut]) -> None:
+    def __init__(self, ways: Sequence[WayOut] = ()) -> None:
         self._ways = ways
 
     def check(self, policy: NetworkPolicy, /) -> None:
+        if policy.allow is not None and not self._ways:
+            raise BadInput("network.allow: this daemon has no egress proxy")
         for way in self._ways:
             way.check(policy)
 
@@ -60,20 +62,3 @@ class WaysOut:
     def detach(self, session_id: str, /) -> None:
         for way in self._ways:
             way.detach(session_id)
-
-
-class NoWayOut:
-    """There is none, and so no policy but none and full."""
-
-    def check(self, policy: NetworkPolicy, /) -> None:
-        if policy.allow is not None:
-            raise BadInput("network.allow: this daemon has no egress proxy")
-
-    def environment(self, _policy: NetworkPolicy, /) -> Mapping[str, str]:
-        return {}
-
-    def attach(self, _link: Link, _spec: SessionSpec, /) -> None: ...
-
-    async def open(self, _link: Link, _spec: SessionSpec, /) -> None: ...
-
-    def detach(self, _session_id: str, /) -> None: ...

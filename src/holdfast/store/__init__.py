@@ -11,7 +11,7 @@ from holdfast.store.events import EventStore
 from holdfast.store.keys import KeyStore
 from holdfast.store.sessions.sessions import SessionStore
 from holdfast.store.sessions.snapshots import SnapshotStore
-from holdfast.store.sessions.workspaces import Wish, WorkspaceStore
+from holdfast.store.sessions.workspaces import WorkspaceStore, WorkspaceWish
 from holdfast.store.store import Store
 from holdfast.store.threads.leases import Idle
 from holdfast.store.threads.news import ThreadKind
@@ -27,8 +27,8 @@ __all__ = [
     "Store",
     "ThreadKind",
     "WebhookCursors",
-    "Wish",
     "WorkspaceStore",
+    "WorkspaceWish",
     "reserve_for",
     "spending",
 ]

@@ -27,7 +27,8 @@ class Purse:
         return self.limit is not None and self.spent >= self.limit
 
     def has_room(self, usd: float) -> bool:
-        """Also for a call that may cost more than is left, if there is no other: nobody knows what it will cost."""
+        """Whether a call may start. One may even if it could cost more than is left, when no other runs: nobody knows
+        what it will cost."""
         if self.limit is None or (not self.held and not self.is_spent):
             return True
         return self.spent + self.held < self.limit and self.spent + self.held + usd <= self.limit
@@ -35,7 +36,7 @@ class Purse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Money that is to be held: of a thread's budget, and of its owner's for the month of ``now``."""
+    """A request to hold money of a thread's budget, and of its owner's for the month of ``now``."""
 
     id: str
     thread_id: str
@@ -47,7 +48,7 @@ class Asked:
 
 
 class BudgetHolds:
-    """Raises what ``ThreadStore`` raises when the database fails."""
+    """All holds. It raises what ``ThreadStore`` raises when the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -74,13 +75,13 @@ class BudgetHolds:
         return await self._database.write(work)
 
     async def release(self, ids: Collection[str]) -> None:
-        """Those that are gone already are left alone."""
+        """Give these back. Holds that are gone already are left alone."""
         gone = sa.delete(table).where(table.c.id.in_(ids))
         await self._database.write(lambda connection: connection.execute(gone))
 
     async def renew(self, *, run: Run, ttl: float) -> None:
-        """Keep those of this run for ``ttl`` seconds from now; give back what earlier runs of its node held, and what
-        has run out."""
+        """Keep the holds of this run for ``ttl`` seconds from now; give back what earlier runs of its node held, and
+        what has run out."""
 
         def work(connection: sa.Connection) -> None:
             now = clock(connection)
@@ -92,7 +93,7 @@ class BudgetHolds:
 
 
 def _purses(connection: sa.Connection, asked: Asked, run: Run, now: sa.ColumnElement[float]) -> tuple[Purse, Purse]:
-    """In one statement: a second one would see another moment."""
+    """Read both purses in one statement: a second statement would see another moment."""
     keys = totals(asked.thread_id, asked.owner, day_of(asked.now))
     counts = sa.or_(table.c.run == run.id, table.c.until > now)
     held = (_held(counts, table.c.thread_id == asked.thread_id), _held(counts, table.c.owner == asked.owner))

@@ -20,8 +20,13 @@ class EventStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.on_append: Callable[[], None] = _ignore
+        self.listeners: list[Callable[[], None]] = []
         """Called after this process may have added events; may be called in vain."""
+
+    def announce(self) -> None:
+        """Call the listeners. Whoever appends does, after the transaction."""
+        for wake in self.listeners:
+            wake()
 
     async def record(
         self, kind: str, session_id: str, *, data: Mapping[str, object], now: float, owner: str | None = None
@@ -34,7 +39,7 @@ class EventStore:
         try:
             return await self._database.write(work)
         finally:
-            self.on_append()
+            self.announce()
 
     async def page(
         self,
@@ -46,7 +51,7 @@ class EventStore:
         owner: str | None = None,
         thread_key: str | None = None,
     ) -> EventPage:
-        """At most ``limit`` events with greater numbers than ``after``, in order; None: from the oldest there is.
+        """Read at most ``limit`` events with greater numbers than ``after``, in order; None: from the oldest there is.
 
         ``session_id``, ``thread_key``, ``kinds`` and ``owner`` narrow it down; None is all. Events and the state of the
         log are read by one statement, so nothing can be pruned in between unseen.
@@ -76,7 +81,7 @@ class EventStore:
         return await self._database.read(work)
 
     async def newest(self) -> int:
-        """The number of the last event there ever was; 0 before the first."""
+        """Return the number of the last event there ever was; 0 before the first."""
         return await self._database.read(lambda connection: connection.execute(sa.select(log.c.last_seq)).scalar_one())
 
     async def prune(self, before: float) -> int:
@@ -119,7 +124,3 @@ def append(
 def _event(row: sa.Row[tuple[object, ...]]) -> EventRow:
     found = row._mapping
     return EventRow(**{name: found[name] for name in EventRow.__dataclass_fields__})
-
-
-def _ignore() -> None:
-    """Until somebody wants to know."""

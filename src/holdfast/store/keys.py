@@ -18,7 +18,7 @@ class KeyStore:
         self._database = database
 
     async def add(self, row: KeyRow) -> None:
-        """Raises ``Conflict`` if the name is taken."""
+        """Add a key. Raises ``Conflict`` if the name is taken."""
 
         def work(connection: sa.Connection) -> None:
             if connection.scalar(sa.select(table.c.id).where(table.c.name == row.name)) is not None:
@@ -28,7 +28,7 @@ class KeyStore:
         await self._database.write(work)
 
     async def all(self) -> list[KeyRow]:
-        """Every key, by name."""
+        """Return every key, ordered by name."""
         query = sa.select(table).order_by(table.c.name)
 
         def work(connection: sa.Connection) -> list[KeyRow]:
@@ -37,7 +37,7 @@ class KeyStore:
         return await self._database.read(work)
 
     async def remove(self, name: str) -> KeyRow:
-        """The row that was there; raises ``KeyNotFound``."""
+        """Remove a key and return its row; raises ``KeyNotFound``."""
         delete = sa.delete(table).where(table.c.name == name).returning(table)
 
         def work(connection: sa.Connection) -> KeyRow:

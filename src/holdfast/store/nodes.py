@@ -10,13 +10,13 @@ from holdfast.store.threads.tables import nodes as table
 
 
 class NodeStore:
-    """The nodes. Raises what ``ThreadStore`` raises when the database fails."""
+    """The nodes. It raises what ``ThreadStore`` raises when the database fails."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def heartbeat(self, id: str, *, started: bool = False) -> NodeRow:
-        """This node is alive now. ``started``: its daemon has just begun."""
+        """Note that this node is alive now. ``started``: its daemon has just begun."""
 
         def work(connection: sa.Connection) -> NodeRow:
             hold(connection, NODE, id)
@@ -32,7 +32,7 @@ class NodeStore:
         return await self._database.write(work)
 
     async def all(self) -> list[NodeRow]:
-        """Every node there ever was, by id."""
+        """Return every node there ever was, by id."""
 
         def work(connection: sa.Connection) -> list[NodeRow]:
             return [NodeRow(**found._mapping) for found in connection.execute(sa.select(table).order_by(table.c.id))]
@@ -40,7 +40,7 @@ class NodeStore:
         return await self._database.read(work)
 
     async def dead(self, *, silent_for: float) -> list[NodeRow]:
-        """Nodes that have not been heard of for more than so many seconds."""
+        """Return the nodes that have not been heard of for more than so many seconds."""
 
         def work(connection: sa.Connection) -> list[NodeRow]:
             query = sa.select(table).where(_silent(connection, silent_for)).order_by(table.c.id)
@@ -49,7 +49,7 @@ class NodeStore:
         return await self._database.read(work)
 
     async def forget(self, id: str, *, silent_for: float) -> bool:
-        """Forget a node that is still silent; whether it was."""
+        """Forget a node if it is still silent; returns whether it was."""
 
         def work(connection: sa.Connection) -> bool:
             gone = sa.delete(table).where(table.c.id == id, _silent(connection, silent_for))

@@ -15,7 +15,7 @@ PAGE_BYTES = 4_000_000
 
 
 class stored_bytes(sa.sql.functions.GenericFunction[int]):  # noqa: N801  # as SQL has it
-    """How long a text is where it is kept: its bytes, or in SQLite its characters, which for JSON are the same."""
+    """The length of a text where it is stored: in bytes, or in SQLite in characters, which is the same for JSON."""
 
     type = sa.BigInteger()
     inherit_cache = True
@@ -28,7 +28,7 @@ def _of_sqlite(element: stored_bytes, compiler: SQLCompiler, **more: Any) -> str
 
 @compiles(stored_bytes, "postgresql")
 def _of_postgres(element: stored_bytes, compiler: SQLCompiler, **more: Any) -> str:
-    """Known without unpacking the text, unlike its length."""
+    """Postgres knows the bytes without unpacking the text, unlike its length."""
     return f"octet_length({compiler.process(element.clauses, **more)})"
 
 
@@ -37,7 +37,7 @@ Order = Callable[[sa.ColumnCollection[str, Any]], Sequence[sa.ColumnElement[Any]
 
 
 def weighed(query: sa.Select[tuple[object, ...]], text: sa.Column[Any], order: Order) -> sa.Subquery:
-    """The rows of ``query``, each with the bytes of ``text`` in those ``before`` it, and their number (``whole``).
+    """Select ``query``, each row with the bytes of ``text`` in those ``before`` it, and their number (``whole``).
 
     Who takes the rows with fewer bytes before them than a page may have gets at least one.
     """
@@ -62,7 +62,7 @@ def read_page(
     limit: int,
     make: Callable[..., T],
 ) -> Page[T]:
-    """The first ``limit`` rows; fewer where they are long: a page ends with the row that makes it ``PAGE_BYTES``."""
+    """Read the first ``limit`` rows; fewer if they are long: a page ends with the row that fills ``PAGE_BYTES``."""
     found = weighed(query.limit(limit + 1), text, order)
     some = sa.select(found).where(found.c.before < PAGE_BYTES).order_by(*order(found.c))
     rows = connection.execute(some).all()

@@ -29,7 +29,7 @@ _SPENT = sa.text(
 
 
 def totals(thread_id: str, owner: str, day: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """The keys of the totals that a call on this day counts in."""
+    """Return the keys of the totals that a call on this day counts in."""
     return (f"thread:{thread_id}", ""), (f"owner:{owner}", day[:7])
 
 
@@ -49,7 +49,7 @@ class UsageStore:
         self._database = database
 
     async def add(self, row: UsageRow, *, hold_id: str | None = None) -> bool:
-        """Once per id: who is not sure whether it was added adds it again. Whether it was new.
+        """Add a bill, once per id: who is not sure whether it was added adds it again. Returns whether it was new.
 
         What was held for it is released in the same transaction: money is never in both sums, and never in none.
         """
@@ -65,7 +65,7 @@ class UsageStore:
     # -- calls under way -----------------------------------------------------------------------------------------------
 
     async def begin(self, row: UsageRow, *, run: Run) -> None:
-        """A call of this daemon is under way; ``add`` with the same id ends that, in one transaction."""
+        """Note that a call of this daemon is under way; ``add`` with the same id ends that, in one transaction."""
 
         def work(connection: sa.Connection) -> None:
             values = asdict(row) | {"node": run.node, "run": run.id, "noted_at": clock(connection)}
@@ -76,7 +76,7 @@ class UsageStore:
     async def advance(
         self, id: str, *, output_tokens: int, input_tokens: int, cost_usd: float | None, seconds: float
     ) -> None:
-        """What it has cost so far. One that has ended meanwhile is left alone."""
+        """Note what a call has cost so far. One that has ended meanwhile is left alone."""
         values = {"output_tokens": output_tokens, "input_tokens": input_tokens, "cost_usd": cost_usd}
 
         def work(connection: sa.Connection) -> None:
@@ -106,7 +106,7 @@ class UsageStore:
     # -- sums ----------------------------------------------------------------------------------------------------------
 
     async def spent(self, thread_id: str, owner: str, *, now: float) -> tuple[float, float]:
-        """In US dollars: by a thread in all, and by an owner in the calendar month (UTC) of ``now``."""
+        """Return the US dollars spent by a thread in all, and by an owner in the calendar month (UTC) of ``now``."""
         of_thread, of_owner = totals(thread_id, owner, day_of(now))
 
         def work(connection: sa.Connection) -> tuple[float, float]:
@@ -120,7 +120,7 @@ class UsageStore:
         return (await self._by(table.c.turn_id, [turn_id])).get(turn_id, UsageSum())
 
     async def of_threads(self, thread_ids: Collection[str]) -> Mapping[str, UsageSum]:
-        """Those that have made any calls."""
+        """Return the sums of those threads that have made any calls."""
         return await self._by(table.c.thread_id, thread_ids) if thread_ids else {}
 
     async def _by(self, column: sa.Column[str], ids: Collection[str]) -> Mapping[str, UsageSum]:
@@ -141,8 +141,10 @@ class UsageStore:
         since: str | None = None,
         until: str | None = None,
     ) -> Sequence[UsageLine]:
-        """At most ``limit`` lines: the newest days, or whatever has cost most. ``since`` and ``until`` are days, both
-        included; ``owner`` None is everybody."""
+        """Return at most ``limit`` lines: the newest days, or whatever has cost most.
+
+        ``since`` and ``until`` are days, both included; ``owner`` None is everybody.
+        """
         groups, what, whose = _GROUPS[by]
         query = sa.select(what, whose, *SUMS).where(*_which(owner, thread_key, since, until)).group_by(*groups)
         order = (what.desc(),) if by is UsageBy.DAY else (SUMS[-1].desc(), SUMS[0].desc(), what)
@@ -161,13 +163,13 @@ class UsageStore:
         since: str | None = None,
         until: str | None = None,
     ) -> UsageSum:
-        """Of all lines that a report of the same would have."""
+        """Sum up all lines that a report of the same would have."""
         query = sa.select(*SUMS).where(*_which(owner, thread_key, since, until))
         return await self._database.read(lambda connection: usage_sum(*connection.execute(query).one()))
 
 
 def _add(connection: sa.Connection, rows: Sequence[UsageRow]) -> list[UsageRow]:
-    """Those that were new."""
+    """Add the rows that are new, and return those."""
     new = []
     amounts: defaultdict[tuple[str, str], float] = defaultdict(float)
     for row in rows:

@@ -81,10 +81,10 @@ SUMS = (
 
 
 def usage_sum(calls: int, given: int, taken: int, cached: int, cost: float) -> UsageSum:
-    """From the values of ``SUMS``. Postgres sums whole numbers into decimals."""
+    """Build the record from the values of ``SUMS``. Postgres sums whole numbers into decimals."""
     return UsageSum(calls, int(given), int(taken), int(cached), float(cost))
 
 
 def of_turn(connection: sa.Connection, turn_id: str) -> UsageSum:
-    """Inside a transaction: what a turn has cost so far."""
+    """Read, inside a transaction, what a turn has cost so far."""
     return usage_sum(*connection.execute(sa.select(*SUMS).where(usage.c.turn_id == turn_id)).one())

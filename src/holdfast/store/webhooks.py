@@ -24,7 +24,7 @@ class WebhookCursors:
         self._database = database
 
     async def now(self) -> float:
-        """What time it is by the one clock, which cursors go by: those of hosts differ."""
+        """Return the time by the database's clock, which cursors go by: the clocks of hosts differ."""
 
         def work(connection: sa.Connection) -> float:
             return connection.execute(sa.select(clock(connection))).scalar_one()
@@ -32,7 +32,7 @@ class WebhookCursors:
         return await self._database.read(work)
 
     async def ensure(self, id: str, *, now: float) -> WebhookCursor:
-        """The cursor of a webhook; a new one begins with the next event, not with the past."""
+        """Return the cursor of a webhook; a new one begins with the next event, not with the past."""
         begin = sa.select(
             sa.literal(id),
             event_log.c.last_seq,
@@ -53,7 +53,7 @@ class WebhookCursors:
         return await self._database.write(work)
 
     async def look(self, id: str) -> tuple[WebhookCursor, int]:
-        """The cursor as it is, and the number of the newest event. Raises ``StaleRow`` if there is no such cursor."""
+        """Return the cursor, and the number of the newest event. Raises ``StaleRow`` if there is no such cursor."""
         query = (
             sa.select(table, event_log.c.last_seq).where(table.c.id == id).select_from(table.join(event_log, sa.true()))
         )
@@ -91,11 +91,11 @@ class WebhookCursors:
         return await self._database.write(work)
 
     async def advance(self, id: str, *, owner: str, seq: int, now: float, ttl: float) -> None:
-        """All up to ``seq`` is dealt with, and the receiver works; keeps the lease. ``StaleRow`` if that is lost."""
+        """Note that all up to ``seq`` is delivered; keeps the lease. Raises ``StaleRow`` if the lease is lost."""
         await self._move(id, owner, seq=seq, failures=0, next_try_at=0.0, lease_expires_at=now + ttl, updated_at=now)
 
     async def postpone(self, id: str, *, owner: str, seq: int, failures: int, next_try_at: float, now: float) -> None:
-        """A try failed: come back at ``next_try_at``, to what is after ``seq``. Gives the lease back."""
+        """Note a failed try: the next is at ``next_try_at``, with what is after ``seq``. Gives the lease back."""
         await self._move(
             id, owner, seq=seq, failures=failures, next_try_at=next_try_at, lease_owner=None, updated_at=now
         )

@@ -14,9 +14,8 @@ from itertools import islice
 import structlog
 
 from holdfast.errors import BadInput, HoldfastError, ThreadNotFound
-from holdfast.records.threads import ThreadEventRow
+from holdfast.records.threads import ThreadEventPage, ThreadEventRow
 from holdfast.store import Store
-from holdfast.threads.types import EventsPage
 from holdfast.vocabulary.turn_events import characters
 
 log = structlog.get_logger(__name__)
@@ -59,7 +58,7 @@ class _Tail:
         self._news = asyncio.Event()
 
     def after(self, seq: int) -> list[ThreadEventRow]:
-        """Numbers have no holes, so the place of each is known."""
+        """Return those after a number: numbers have no holes, so the place of each is known."""
         return list(islice(self.events, seq - self.start, seq - self.start + PAGE))
 
     def news(self) -> asyncio.Event:
@@ -80,22 +79,20 @@ class Feed:
         for tail in self._tails.values():
             tail.poke()
 
-    async def page(self, thread_id: str, after: int, limit: int) -> EventsPage:
+    async def page(self, thread_id: str, after: int, limit: int) -> ThreadEventPage:
         page = await self._store.thread_events.page(thread_id, after=after, limit=limit)
         if after > page.newest or after < 0:
             raise BadInput(f"after: {after} is beyond the newest event of this thread, which is {page.newest}")
-        return EventsPage(page.events, page.next if page.events else after, page.newest, page.pruned)
+        return page
 
     async def follow(self, thread_id: str, after: int) -> AsyncGenerator[ThreadEventRow, None]:
-        """In order, each once; ends with the thread, or when the daemon stops."""
+        """Yield events in order, each once; ends with the thread, or when the daemon stops."""
         await self.page(thread_id, after, 1)
         async with self._tail(thread_id) as tail:
             while not self._closed:
                 news = tail.news()  # before looking: what is added from now on sets it
-                if after < tail.start:
-                    events = list((await self.page(thread_id, after, PAGE)).events)
-                else:
-                    events = tail.after(after)
+                behind = after < tail.start
+                events = (await self.page(thread_id, after, PAGE)).events if behind else tail.after(after)
                 for event in events:
                     yield event
                     after = event.seq

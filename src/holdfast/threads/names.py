@@ -30,7 +30,7 @@ class ThreadRef:
 
     @classmethod
     def of(cls, key: str, caller: Caller, owner: str | None = None) -> "ThreadRef":
-        """The thread that a caller means: his own, or, if he sees all, that of the ``owner`` he names."""
+        """Return the thread that a caller means: one of his own or, if he sees all, of the ``owner`` he names."""
         if owner is not None and owner != caller.owner and not caller.sees_all:
             raise ThreadNotFound(f"there is no thread {check_key(key)}")
         return cls(owner or caller.owner, check_key(key), caller.max_sessions, caller.ceilings)

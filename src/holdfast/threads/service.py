@@ -9,40 +9,38 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
-from holdfast.errors import BadInput, HoldfastError, ThreadNotFound, TurnNotFound
+from holdfast.concurrency import cancel_and_wait, every
+from holdfast.errors import BadInput, ThreadNotFound, TurnNotFound
 from holdfast.records.threads import (
     ChannelRow,
-    Line,
     MessageRow,
     MessageStatus,
     NewMessage,
+    ThreadEventPage,
     ThreadEventRow,
     ThreadFileRow,
     ThreadRow,
+    TranscriptLine,
 )
 from holdfast.records.usage import UsageBy, UsageLine, UsageSum
 from holdfast.store.database.reserve import spending
 from holdfast.threads import options as kept
 from holdfast.threads.billing.books import ThreadBooks
 from holdfast.threads.commands.commands import ThreadCommands
+from holdfast.threads.desk.errands import Abort, AnswerQuestion, ChangeOptions, Delete, Pause, Resolve, Revert
 from holdfast.threads.desk.hosts import Hosts
-from holdfast.threads.desk.office import Office
+from holdfast.threads.desk.mailbox import Office
 from holdfast.threads.feed import Feed
-from holdfast.threads.files.files import Download, ThreadFileService
+from holdfast.threads.files.files import ThreadDownload, ThreadFileService
 from holdfast.threads.janitor.idle_agents import IdleAgents
 from holdfast.threads.janitor.janitor import Janitor
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef, check_channel, check_message_id
 from holdfast.threads.resolve.briefs import Briefs
-from holdfast.threads.resolve.preview import NoPreviews, PreviewKeeper, Previews
 from holdfast.threads.resolve.resolver import Resolver
 from holdfast.threads.resolve.sandboxes import Sandboxes
 from holdfast.threads.resolve.warm import POOL, ThreadWarmer
 from holdfast.threads.tools import Tools, new_id
-from holdfast.threads.types import EventsPage, How, Resolved, ThreadOptions, ThreadView, TurnView
-
-log = structlog.get_logger(__name__)
+from holdfast.threads.types import How, Resolved, ThreadOptions, ThreadView, TurnView
 
 MAX_TEXT = 1_000_000
 _LINES = 10_000
@@ -55,7 +53,6 @@ class ThreadService:
         self,
         tools: Tools,
         files_dir: Path,
-        previews: Previews | None = None,
         books: ThreadBooks | None = None,
         briefs: Briefs | None = None,
     ) -> None:
@@ -65,15 +62,12 @@ class ThreadService:
         self._files = ThreadFileService(tools, files_dir)
         sandboxes = Sandboxes(tools, self._hosts)
         self._briefs = briefs or Briefs(tools.settings.agents)
-        self._previews = PreviewKeeper(tools, previews or NoPreviews())
-        resolver = Resolver(tools, sandboxes, self._previews, self._briefs)
-        self._office = Office(tools, self._hosts, resolver, self._files)
+        resolver = Resolver(tools, sandboxes, self._briefs)
+        self._office = Office(tools, self._hosts, resolver, self._files, {} if books is None else books.leases)
         self._books = books
-        if books is not None:
-            books.attend(self._office.lease_of)
         self._feed = Feed(tools.store)
         self.commands = ThreadCommands(tools, self._office, self._briefs, self._get_or_create, self.send)
-        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office.ask))
+        self.janitor = Janitor(tools, self._hosts, sandboxes, self._files, IdleAgents(tools, self._office))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -82,39 +76,26 @@ class ThreadService:
         await self._store.leases.release_all(self._tools.node)  # of an earlier life, which is certainly over
         await self.janitor.start()
         self._tools.sessions.warm_by(POOL, ThreadWarmer(self._tools, self._briefs))
-        watchers = [
-            asyncio.create_task(self._hosts.beat()),
-            asyncio.create_task(self._store.watch.run()),
-            asyncio.create_task(self._every(settings.poll_seconds, self._office.look_for_work)),
-            asyncio.create_task(self._every(settings.janitor_seconds, self.janitor.tick)),
+        rounds: list[tuple[float, Callable[[], Awaitable[None]], str]] = [
+            (settings.heartbeat_seconds, self._hosts.beat, "node.heartbeat.failed"),
+            (settings.poll_seconds, self._office.look_for_work, "thread.watch.failed"),
+            (settings.janitor_seconds, self.janitor.tick, "thread.watch.failed"),
         ]
         if self._books is not None:
-            watchers.append(asyncio.create_task(self._every(settings.janitor_seconds, self._books.settle)))
+            rounds.append((settings.janitor_seconds, self._books.settle, "thread.watch.failed"))
+        work = [every(seconds, work, on_failure=failure, at_once=True) for seconds, work, failure in rounds]
+        watchers = [asyncio.create_task(one) for one in (*work, self._store.watch.run())]
         try:
             yield
         finally:
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            await cancel_and_wait(*watchers)
             self._feed.close()
             await self.janitor.close()
             await self._office.close()
-            await self._previews.close()
 
     def hang_up(self) -> None:
         """End every ``follow``: the daemon is about to stop, and readers shall go to the next one."""
         self._feed.close()
-
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work now and then for ever. A failure is logged and does not end it."""
-        while True:
-            try:
-                await work()
-            except HoldfastError as error:
-                log.warning("thread.watch.failed", work=work.__qualname__, code=error.code, error=error.message)
-            except Exception:
-                log.exception("thread.watch.failed", work=work.__qualname__)
-            await asyncio.sleep(seconds)
 
     # -- talking -----------------------------------------------------------------------------------------------------
 
@@ -131,17 +112,11 @@ class ThreadService:
         except ThreadNotFound:
             there, channels = None, []
         row = await self._get_or_create(ref, options, there)
-        found = await self._office.ask(row, "resolve", {"channel": check_channel(channel)})
-        how, session, agent_session = How(str(found["how"])), str(found["session_id"]), str(found["agent_session_id"])
-        known = any((one.channel, one.agent_session_id) == (channel, agent_session) for one in channels)
-        same = known and how is How.REUSED and row.session_id == session and not found.get("changed", True)
-        return Resolved(
-            thread=_view(row, channels, None) if same and options is None else await self.get(ref),
-            session_id=session,
-            agent_session_id=agent_session,
-            how=how,
-            why=None if found.get("why") is None else str(found["why"]),
-        )
+        found = await self._office.ask(row, Resolve(check_channel(channel)))
+        known = any((one.channel, one.agent_session_id) == (channel, found.agent_session_id) for one in channels)
+        same = known and found.how is How.REUSED and row.session_id == found.session_id and not found.changed
+        view = _view(row, channels, None) if same and options is None else await self.get(ref)
+        return Resolved(view, found.session_id, found.agent_session_id, found.how, found.why)
 
     async def _get_or_create(
         self, ref: ThreadRef, options: ThreadOptions | None = None, found: ThreadRow | None = None
@@ -166,7 +141,7 @@ class ThreadService:
         if options is not None and options.agent is not None:
             self._tools.agents.get(options.agent)
         if options is not None and kept.merged(kept.from_json(row.settings), options) != kept.from_json(row.settings):
-            await self._office.ask(row, "options", {"options": kept.to_json(options)})
+            await self._office.ask(row, ChangeOptions(options))
         return row
 
     async def send(self, ref: ThreadRef, message: NewMessage, options: ThreadOptions | None = None) -> MessageRow:
@@ -199,8 +174,8 @@ class ThreadService:
         for turn in await self._store.turns.unfinished(row.id):
             if turn.id == turn_id or (turn_id is None and turn.channel == channel):
                 # By its id: the next one may have begun when this is heard.
-                found = await self._office.ask(row, "abort", {"channel": turn.channel, "turn_id": turn.id})
-                return None if found.get("turn_id") is None else await self.turn(ref, turn.id)
+                found = await self._office.ask(row, Abort(turn.channel, turn.id))
+                return None if found.turn_id is None else await self.turn(ref, turn.id)
         return None
 
     async def cancel(self, ref: ThreadRef, message_id: str) -> MessageRow:
@@ -214,7 +189,7 @@ class ThreadService:
         Raises ``NotFound`` if it was never asked, ``WrongState`` if it is closed.
         """
         row = await self._row(ref)
-        await self._office.ask(row, "answer", {"question_id": question_id, "answer": answer})
+        await self._office.ask(row, AnswerQuestion(question_id, answer))
 
     async def revert(self, ref: ThreadRef, turn_id: str | None = None, *, channel: str = DEFAULT_CHANNEL) -> TurnView:
         """Take back a turn, by default the last one, and all after it: files, memory and transcript.
@@ -224,8 +199,8 @@ class ThreadService:
         row = await self._row(ref)
         wanted = turn_id or await self._last_turn(row.id, check_channel(channel))
         # In writing: the agent and the store forget the turn one after the other, and both must.
-        found = await self._office.ask_in_writing(row, "revert", {"channel": channel, "turn_id": wanted})
-        return await self.turn(ref, str(found["turn_id"]))
+        await self._office.ask_in_writing(row, Revert(channel, wanted))
+        return await self.turn(ref, wanted)
 
     async def _last_turn(self, thread_id: str, channel: str) -> str:
         """Return the id of the channel's last turn. An errand that names it takes back one turn, also if done twice."""
@@ -287,9 +262,7 @@ class ThreadService:
         turn = await self._store.turns.get(turn_id)
         if turn.thread_id != row.id:
             raise TurnNotFound(f"there is no turn {turn_id} in this thread")
-        files = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
-        by_id = {file.id: file for file in files}
-        artifacts = [by_id[id] for id in turn.artifacts if id in by_id]
+        artifacts = await self._store.thread_files.some(turn.thread_id, turn.artifacts) if turn.artifacts else []
         return TurnView(turn, artifacts, await self._store.usage.of_turn(turn.id))
 
     async def usage(
@@ -311,12 +284,12 @@ class ThreadService:
             self._store.usage.total(owner=owner, thread_key=key, since=since, until=until),
         )
 
-    async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[Line]:
+    async def transcript(self, ref: ThreadRef, *, channel: str = DEFAULT_CHANNEL) -> Sequence[TranscriptLine]:
         """Return what users and agent have said, oldest first, without what was reverted."""
         row = await self._row(ref)
         return await self._store.turns.transcript(row.id, channel=check_channel(channel), limit=_LINES)
 
-    async def events(self, ref: ThreadRef, *, after: int = 0, limit: int = 200) -> EventsPage:
+    async def events(self, ref: ThreadRef, *, after: int = 0, limit: int = 200) -> ThreadEventPage:
         """Return the next events after a number, without waiting. Raises ``BadInput`` for a number that never was."""
         return await self._feed.page((await self._row(ref)).id, after, limit)
 
@@ -346,7 +319,7 @@ class ThreadService:
         return await self._files.all((await self._row(ref)).id)
 
     @contextlib.asynccontextmanager
-    async def download(self, ref: ThreadRef, file_id: str) -> AsyncIterator[Download]:
+    async def download(self, ref: ThreadRef, file_id: str) -> AsyncIterator[ThreadDownload]:
         """Open an upload or artifact for reading. Raises ``FileMissing``."""
         row = await self._row(ref)
         async with self._files.download(row.id, file_id) as found:
@@ -357,7 +330,7 @@ class ThreadService:
     async def pause(self, ref: ThreadRef, *, hibernate: bool = False) -> ThreadView:
         """Put its sandbox to sleep now; the next message wakes it. Raises ``Conflict`` while a turn is running."""
         row = await self._row(ref)
-        await self._office.ask(row, "pause", {"hibernate": hibernate})
+        await self._office.ask(row, Pause(hibernate))
         return await self.get(ref)
 
     async def delete(self, ref: ThreadRef) -> None:
@@ -367,7 +340,7 @@ class ThreadService:
         except ThreadNotFound:
             return
         with contextlib.suppress(ThreadNotFound), spending():  # it was another daemon's, or somebody else was quicker
-            await self._office.ask(row, "delete", {})
+            await self._office.ask(row, Delete())
 
 
 def _view(row: ThreadRow, channels: Sequence[ChannelRow], usage: UsageSum | None) -> ThreadView:

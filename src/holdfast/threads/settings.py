@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.agents.permissions import Rule
-from holdfast.broker.accounts import Limits
+from holdfast.broker.accounts import SpendingLimits
 from holdfast.threads.types import IdlePolicy
 
 EVERYBODY = "default"
@@ -20,9 +20,9 @@ class AgentDefaults:
     model_preferences: Sequence[str] = ()
     allowed_models: Sequence[str] = ("*",)
     """No thread can have any other."""
-    thread_limits: Limits = field(default_factory=Limits)
+    thread_limits: SpendingLimits = field(default_factory=SpendingLimits)
     """Of each thread; its own can only be tighter."""
-    owner_limits: Mapping[str, Limits] = field(default_factory=dict)
+    owner_limits: Mapping[str, SpendingLimits] = field(default_factory=dict)
     """Of all threads of an owner together, by owner; ``EVERYBODY`` for who is not named."""
     owner_models: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Patterns of models that an owner's threads may use, by owner in the same way; of all, where nobody is named."""
@@ -56,10 +56,6 @@ class ThreadSettings:
     """A sandbox;"""
     start_seconds: float = 240.0
     """an agent, with the end of one that hangs: more than any adapter gives it;"""
-    preview_trust_seconds: float = 60.0
-    """For how long a preview that was given, or looked at, is not looked at again."""
-    preview_look_seconds: float = 3.0
-    """How long it may take to answer then."""
     lease_seconds: float = 30.0
     """After how long without a word from its daemon a thread is another one's. Renewed three times as often."""
     linger_seconds: float = 5.0
@@ -104,7 +100,7 @@ class ThreadSettings:
     """How much of a thread's uploads and artifacts is kept, over all its turns; and how many."""
     files_count: int = 5000
     history_lines: int = 400
-    """How many of the last messages an agent is told of that has lost its session."""
+    """How many of the last messages an agent is told of that has lost its conversation."""
     max_file_bytes: int = 1 << 30
     keep_uploads_seconds: float = 24 * 3600.0
     """How long a file is kept that no message names."""

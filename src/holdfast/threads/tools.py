@@ -4,14 +4,14 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import structlog
 
 from holdfast.agents.registry import AgentRegistry
 from holdfast.errors import DiskFull, Unavailable
-from holdfast.sessions.live import Clock
 from holdfast.sessions.service import SessionService
+from holdfast.sessions.types import Clock
 from holdfast.store import Store
 from holdfast.threads.files.voice import NoTranscriber, Transcriber
 from holdfast.threads.metrics import ThreadMetrics
@@ -19,6 +19,7 @@ from holdfast.threads.settings import ThreadSettings
 
 log = structlog.get_logger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 RETRY_SECONDS = 0.5
@@ -40,6 +41,10 @@ class Tools:
     """Between two tries; tests bring their own."""
     transcriber: Transcriber = field(default_factory=NoTranscriber)
     """Writes down what audio files say."""
+
+    async def write(self, work: Callable[P, Awaitable[T]], *args: P.args, **more: P.kwargs) -> T:
+        """Write as ``retry_write`` does, with the pauses of this daemon."""
+        return await retry_write(lambda: work(*args, **more), self.sleep)
 
 
 async def retry_write(write: Callable[[], Awaitable[T]], sleep: Sleep) -> T:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.broker.accounts import Limits
+from holdfast.agents.base import SlashCommand
+from holdfast.broker.accounts import SpendingLimits
 from holdfast.records.network import NetworkPolicy
-from holdfast.records.threads import ChannelRow, SleepState, ThreadEventRow, ThreadFileRow, ThreadRow, TurnRow
+from holdfast.records.sleep import IdlePolicy as IdlePolicy
+from holdfast.records.threads import ChannelRow, SleepState, ThreadFileRow, ThreadRow, TurnRow
 from holdfast.records.usage import UsageSum
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
@@ -19,30 +21,11 @@ class How(StrEnum):
     REUSED = "reused"
     """All was there."""
     RESUMED = "resumed"
-    """The sandbox was woken, or the agent in it started again; files and agent session are the same."""
+    """The sandbox was woken, or the agent in it started again; files and conversation are the same."""
     RECREATED = "recreated"
     """The sandbox was certainly gone: there is a new one, and its agent knows the history."""
     SESSION_REPLACED = "session_replaced"
-    """The sandbox is the same; the agent had lost its session, and a new one knows the history."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdlePolicy:
-    """After how many seconds without a message or a turn a thread's sandbox is frozen, stopped and destroyed.
-
-    Each is counted from the last activity, whatever happened in between, unlike the periods of a session's
-    ``SleepPolicy``. None means never. The transcript and the artifacts stay in any case. 0 for the first two means: as
-    soon as a turn has ended and nothing else waits.
-    """
-
-    pause_after_seconds: float | None = 30 * 60.0
-    hibernate_after_seconds: float | None = 3 * 3600.0
-    destroy_after_seconds: float | None = 7 * 24 * 3600.0
-
-    @property
-    def at_once(self) -> bool:
-        """Whether it goes to sleep right after each turn."""
-        return 0 in (self.pause_after_seconds, self.hibernate_after_seconds)
+    """The sandbox is the same; the agent had lost its conversation, and a new one knows the history."""
 
 
 def sleep_event(state: SleepState) -> TurnEvent:
@@ -76,7 +59,7 @@ class ThreadOptions:
     """Ids to go on with, in this order, where the one that was asked for cannot answer."""
     allowed_models: Sequence[str] | None = None
     """Patterns of ids, with ``*``. What the daemon does not allow is not allowed by this."""
-    limits: Limits | None = None
+    limits: SpendingLimits | None = None
     """Of calls to models. Those of the daemon hold in any case."""
     permissions: Sequence[str] | None = None
     """Rules as ``agents.permissions`` has them; the daemon's come after these."""
@@ -138,11 +121,8 @@ class TurnView:
 
 
 @dataclass(frozen=True, slots=True)
-class EventsPage:
-    """``next`` is what to ask for after these; ``newest`` is the thread's newest of all."""
+class AgentCommands:
+    """The slash commands of a thread's agent."""
 
-    events: Sequence[ThreadEventRow]
-    next: int
-    newest: int
-    pruned: int = 0
-    """Up to this number they were forgotten, since there were too many."""
+    agent: str
+    commands: Sequence[SlashCommand]

@@ -44,20 +44,20 @@ class Model:
 
 
 def url_of(provider: str) -> str:
-    """Where a provider is, for a program in the sandbox; the version (``/v1``) is not part of it."""
+    """Return where a provider is, for a program in the sandbox; the version (``/v1``) is not part of it."""
     return f"{ROOT}/llm/{provider}"
 
 
 def channel_tag(channel: str) -> str:
-    """Letters and digits that name a channel, whatever its name is made of."""
+    """Return letters and digits that name a channel, whatever its name is made of."""
     return hashlib.sha256(channel.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def placeholder(channel_tag: str) -> str:
-    """Goes where an agent's configuration wants a key. ``channel_tag``: as the function of that name gives it."""
+    """Return what goes where an agent's configuration wants a key. ``channel_tag``: what that function returns."""
     return f"{_PREFIX}{channel_tag}"
 
 
 def channel_tag_of(key: str) -> str | None:
-    """The reverse; None for what is no placeholder."""
+    """Return the tag in a placeholder; None for anything else."""
     return key.removeprefix(_PREFIX) if key.startswith(_PREFIX) else None

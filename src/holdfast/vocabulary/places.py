@@ -21,7 +21,7 @@ class ConfigFile:
 
 
 def find_config_file(given: Path | None = None, env: Mapping[str, str] | None = None) -> ConfigFile | None:
-    """The file to read: what was asked for (it must exist), else the first that is there, else none."""
+    """Return the file to read: what was asked for (it must exist), else the first that is there, else none."""
     env = os.environ if env is None else env
     asked = given or (Path(path) if (path := env.get(CONFIG_VARIABLE)) else None)
     if asked is not None:

@@ -9,5 +9,5 @@ DISPLAY: Final = "/workspace/output/display"
 
 
 def upload_path(file_id: str, name: str) -> str:
-    """Each in a folder of its own: two may have one name."""
+    """Return a path in a folder of its own: two files may have one name."""
     return f"{UPLOADS}/{file_id}/{name}"

@@ -18,7 +18,7 @@ _FOREIGN = re.compile(rb"[^A-Za-z0-9._@+=-]")
 
 
 def check_key(key: str) -> str:
-    """The key itself; ``BadInput`` if it cannot be one."""
+    """Return the key; raise ``BadInput`` if it cannot be one."""
     if len(key) > MAX_KEY or not _KEY.fullmatch(key):
         raise BadInput(
             f"key: 1 to {MAX_KEY} letters, digits and . _ : @ + = ~ - such as slack:T1:C1:1700000000.1; "
@@ -28,13 +28,13 @@ def check_key(key: str) -> str:
 
 
 def platform_of(key: str) -> str:
-    """What stands before the first colon; ``other`` where there is none."""
+    """Return what stands before the first colon; ``other`` where there is none."""
     head, colon, _rest = key.partition(":")
     return head if colon else "other"
 
 
 def slack(team: str, channel: str, ts: str, thread_ts: str | None = None) -> str:
-    """Of a message in a channel: those of a thread share the key of its first message."""
+    """Return the key of a message in a channel: those of a thread share that of its first message."""
     return _key("slack", team, channel, thread_ts or ts)
 
 
@@ -43,7 +43,7 @@ def slack_dm(team: str, user: str) -> str:
 
 
 def discord(guild: str, thread: str) -> str:
-    """``thread``: the id of the thread, or of the channel where there is none."""
+    """Return the key of a thread; ``thread`` is its id, or that of the channel where there is none."""
     return _key("discord", guild, thread)
 
 

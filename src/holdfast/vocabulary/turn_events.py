@@ -115,7 +115,7 @@ thread.sleep               ``sleep_state`` of the thread's sandbox from now on: 
 
 
 def characters(value: object) -> int:
-    """How much text there is in what an event tells."""
+    """Return how much text there is in what an event tells."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -124,7 +124,7 @@ def characters(value: object) -> int:
 
 
 def check(event: TurnEvent) -> TurnEvent:
-    """The event itself; raises ``ValueError`` if a field of its kind is missing."""
+    """Return the event; raises ``ValueError`` if a field of its kind is missing."""
     missing = [name for name in KINDS[event.kind] if name not in event.data]
     if missing:
         raise ValueError(f"{event.kind.value} without {', '.join(missing)}")

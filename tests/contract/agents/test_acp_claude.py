@@ -41,9 +41,9 @@ async def test_the_program_within_dies_and_the_next_turn_finds_another(harness: 
         kill = ProcessRequest(cmd="pkill -KILL -f 'claude-agent-sd[k]-linux'")
         await one.place.sandbox.processes.start(one.place.session_id, kill, idempotency_key=None)
         assert reason_of(await one.read(prompt_id)) is StopReason.ERROR
-        await raises(AgentDown, one.agent.resume_session(one.place, one.session))
+        await raises(AgentDown, one.agent.resume_conversation(one.place, one.conversation))
         await one.agent.start(one.place)
-        await one.agent.resume_session(one.place, one.session)
+        await one.agent.resume_conversation(one.place, one.conversation)
         assert "again" in text_of(await one.turn(harness.wishes.say("again")))
 
 
@@ -52,13 +52,13 @@ async def test_a_new_conversation_takes_the_place_of_the_one_before(harness: Har
     async with talk(harness) as one:
         await one.turn(harness.wishes.say("pear"))
         assert await programs(one.place) == 1
-        await one.agent.create_session(one.place)
+        await one.agent.create_conversation(one.place)
 
         async def alone() -> bool:
             return await programs(one.place) == 1
 
         await eventually(alone, "the program of the conversation before is gone")
-        await one.agent.resume_session(one.place, one.session)
+        await one.agent.resume_conversation(one.place, one.conversation)
         assert "yes" in text_of(await one.turn(harness.wishes.recall("pear")))
 
 

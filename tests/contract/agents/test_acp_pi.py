@@ -1,11 +1,13 @@
-"""Pi over ACP, in a real sandbox, against the demo model."""
+"""Pi over ACP, in a real sandbox, against the demo model. The essential part; all with ``TEST_WHOLE_SUITE=1``."""
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast.agents.acp.adapter import PiAcp
 from holdfast.agents.conformance import AgentConformance, Harness
+from holdfast.agents.conformance.essentials import EssentialConformance
 from support.agents.harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
@@ -22,8 +24,15 @@ async def harness(anyio_backend: str) -> AsyncIterator[Harness]:
         yield harness
 
 
-class TestPiAcp(AgentConformance):
-    pass
+if os.environ.get("TEST_WHOLE_SUITE"):
+
+    class TestPiAcp(AgentConformance):
+        pass
+
+else:
+
+    class TestEssentially(EssentialConformance):
+        pass
 
 
 async def test_nothing_of_it_is_among_the_users_files(harness: Harness) -> None:

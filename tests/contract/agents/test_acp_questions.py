@@ -10,7 +10,7 @@ import pytest
 from holdfast.agents.acp import presets
 from holdfast.agents.acp.adapter import AcpAgent
 from holdfast.agents.acp.presets import Preset
-from holdfast.agents.base import START, AgentSessionId, Brief, Place, Prompt
+from holdfast.agents.base import START, Brief, ConversationId, Place, Prompt
 from holdfast.agents.conformance.harness import PATIENCE_SECONDS, raises, reason_of
 from holdfast.agents.permissions import parse
 from holdfast.agents.supervisor import Timeouts
@@ -19,7 +19,7 @@ from holdfast.errors import AgentDown
 from holdfast.vocabulary.models import Model, Wire
 from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.agents.scripted_harness import scripted_harness
-from support.house import new
+from support.fake_host import new
 
 pytestmark = pytest.mark.anyio
 
@@ -69,23 +69,23 @@ class Stub(AcpAgent):
 
 
 class Talk:
-    def __init__(self, agent: Stub, place: Place, session: AgentSessionId) -> None:
-        self.agent, self.place, self.session = agent, place, session
+    def __init__(self, agent: Stub, place: Place, conversation: ConversationId) -> None:
+        self.agent, self.place, self.conversation = agent, place, conversation
 
     async def ask(self, wish: str) -> None:
-        await self.agent.prompt(self.place, self.session, Prompt("p", wish))
+        await self.agent.prompt(self.place, self.conversation, Prompt("p", wish))
 
     async def closing(self, answer: str | None) -> object:
         """The answer with which the question is closed, while the agent says nothing more. Then the turn is ended."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            events = self.agent.events(self.place, self.session, "p", START)
+            events = self.agent.events(self.place, self.conversation, "p", START)
             async with contextlib.aclosing(events):
                 async for told in events:
                     if told.event.kind is Kind.QUESTION and answer is not None:
                         question_id = str(told.event.data["question_id"])
-                        await self.agent.answer(self.place, self.session, question_id, answer)
+                        await self.agent.answer(self.place, self.conversation, question_id, answer)
                     if told.event.kind is Kind.QUESTION_CLOSED:
-                        rest = self.agent.events(self.place, self.session, "p", told.cursor)
+                        rest = self.agent.events(self.place, self.conversation, "p", told.cursor)
                         await self._end(str(told.event.data["question_id"]))
                         more = [one async for one in rest]
                         assert Kind.QUESTION_CLOSED not in [one.event.kind for one in more]
@@ -94,8 +94,8 @@ class Talk:
         raise AssertionError("the question was not closed")
 
     async def _end(self, question_id: str) -> None:
-        await self.agent.answer(self.place, self.session, question_id, "allow")  # long since closed
-        await self.agent.abort(self.place, self.session, "p")
+        await self.agent.answer(self.place, self.conversation, question_id, "allow")  # long since closed
+        await self.agent.abort(self.place, self.conversation, "p")
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ async def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         place = Place(session_id, harness.service, brief=brief)
         await agent.start(place)
         try:
-            yield Talk(agent, place, await agent.create_session(place))
+            yield Talk(agent, place, await agent.create_conversation(place))
         finally:
             await agent.stop(place)
 
@@ -134,6 +134,6 @@ async def test_a_question_that_the_agent_waits_for_no_longer_is_closed(talk: Tal
 async def test_one_that_is_deaf_is_found_out_within_the_deadline(talk: Talk) -> None:
     await talk.agent.health(talk.place)
     await talk.ask("go deaf")
-    for call in (talk.agent.health(talk.place), talk.agent.resume_session(talk.place, talk.session)):
+    for call in (talk.agent.health(talk.place), talk.agent.resume_conversation(talk.place, talk.conversation)):
         error = await raises(AgentDown, call)
         assert "within 1 s" in error.message

@@ -70,9 +70,9 @@ async def test_a_request(harness: ScriptedHarness, tmp_path: Path) -> None:
     place = await harness.new_session()
     agent = offered(tmp_path, "scripted", agent_request_seconds=SHORT)
     await agent.start(place)
-    session = await agent.create_session(place)
+    conversation = await agent.create_conversation(place)
     await stop_process(place)
-    assert SHORT * 0.9 < await lasts(agent.prompt(place, session, Prompt("p", "say hello"))) < SOON
+    assert SHORT * 0.9 < await lasts(agent.prompt(place, conversation, Prompt("p", "say hello"))) < SOON
 
 
 async def test_the_look_before_a_turn(harness: ScriptedHarness, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.errors import FileMissing
 from holdfast.records.machine import PausedAs
 from holdfast.sessions.service import SessionService
-from support.house import House, new, open_house
+from support.fake_host import FakeHost, new, open_host
 
 pytestmark = pytest.mark.anyio
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 class FakeHarness(Harness):
     sees_images = False
 
-    def __init__(self, house: House, service: SessionService) -> None:
-        self._world = FakeAgentWorld(house.world)
+    def __init__(self, host: FakeHost, service: SessionService) -> None:
+        self._world = FakeAgentWorld(host.world)
         self._service = service
 
     def make_agent(self) -> Agent:
@@ -48,7 +48,7 @@ class FakeHarness(Harness):
     async def kill_agent(self, place: Place) -> None:
         self._world.kill(place.session_id, place.channel)
 
-    async def lose_sessions(self, place: Place) -> None:
+    async def lose_conversations(self, place: Place) -> None:
         self._world.forget(place.session_id, place.channel)
 
     async def sleep_and_wake(self, place: Place) -> None:
@@ -58,8 +58,8 @@ class FakeHarness(Harness):
 
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with open_house(tmp_path) as house, house.daemon() as service:
-        yield FakeHarness(house, service)
+    async with open_host(tmp_path) as host, host.daemon() as service:
+        yield FakeHarness(host, service)
 
 
 class TestFakeAgent(AgentConformance):

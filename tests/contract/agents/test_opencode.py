@@ -68,7 +68,7 @@ async def test_what_the_model_is_asked_with(harness: OpenCodeHarness) -> None:
         before = len(harness.server.seen)
         for model, name in ((OTHER.id, OTHER.name), (None, DEMO.name)):
             prompt = Prompt(f"trn_{name}", "model", model=model)
-            await one.agent.prompt(one.place, one.session, prompt)
+            await one.agent.prompt(one.place, one.conversation, prompt)
             assert text_of(await one.read(prompt.id)).strip() == name
         asked = [seen for seen in harness.server.seen[before:] if json.loads(seen.body).get("tools")]
         assert len(asked) == 2
@@ -96,19 +96,21 @@ async def test_diff(harness: OpenCodeHarness) -> None:
         turn = await one.read(prompt_id)
         changed = [told.event.data["paths"] for told in turn if told.event.kind is Kind.FILES_CHANGED]
         assert changed == [[one.path("new.txt"), one.path("old.txt")]]
-        diff = await one.agent.diff(one.place, one.session, prompt_id)
+        diff = await one.agent.diff(one.place, one.conversation, prompt_id)
         assert [line for line in diff.splitlines() if re.match(r"[+-]\w", line)] == ["+made", "-before", "+after"]
 
 
 async def test_a_slash_command_is_a_turn(harness: OpenCodeHarness) -> None:
     async with talk(harness) as one:
-        commands = {command.name: command.description for command in await one.agent.commands(one.place, one.session)}
+        commands = {
+            command.name: command.description for command in await one.agent.commands(one.place, one.conversation)
+        }
         assert commands["greet"] == "Greets"
         assert "review" in commands
         for number, (text, answer) in enumerate((("/greet the world", "hello the world"), ("/nothing", "demo model"))):
             prompt = Prompt(f"trn_{number}", text)
             for _ in range(2):
-                await one.agent.prompt(one.place, one.session, prompt)
+                await one.agent.prompt(one.place, one.conversation, prompt)
             turn = await one.read(prompt.id)
             assert reason_of(turn) is StopReason.END_TURN
             assert text_of(turn).count(answer) == 1

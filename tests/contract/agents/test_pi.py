@@ -34,11 +34,11 @@ class TestPi(AgentConformance):
         async with talk(harness) as one:
             for number, (wanted, name) in enumerate([("demo/demo-2", "demo-2"), (None, "demo-1")]):
                 prompt = Prompt(f"trn_{number}", "model", model=wanted)
-                await one.agent.prompt(one.place, one.session, prompt)
+                await one.agent.prompt(one.place, one.conversation, prompt)
                 assert text_of(await one.read(prompt.id)).strip() == name
-            unknown = one.agent.prompt(one.place, one.session, Prompt("trn_x", "model", model="demo/nobody"))
+            unknown = one.agent.prompt(one.place, one.conversation, Prompt("trn_x", "model", model="demo/nobody"))
             assert "demo/demo-2" in (await raises(AgentFailed, unknown)).message
-            assert not await one.agent.accepted(one.place, one.session, "trn_x")
+            assert not await one.agent.accepted(one.place, one.conversation, "trn_x")
 
     async def test_a_command_of_an_extension_is_a_prompt_like_others(self, harness: AgentHarness) -> None:
         """Pi would do it without any turn, and the turn would never end."""
@@ -50,7 +50,7 @@ class TestPi(AgentConformance):
             file = b"---\ndescription: Greets.\n---\nsay hello $1\n"
             await harness.write_file(one.place, "/workspace/.pi/prompts/greet.md", file)
             try:
-                commands = await one.agent.commands(one.place, one.session)
+                commands = await one.agent.commands(one.place, one.conversation)
                 assert [(command.name, command.description) for command in commands] == [("greet", "Greets.")]
                 assert text_of(await one.turn("/greet you")).strip() == "hello you"
             finally:
@@ -60,9 +60,11 @@ class TestPi(AgentConformance):
         async with talk(harness) as one:
             await one.turn("say hello")
             place = replace(one.place, brief=replace(one.place.brief, system_prompt="Be very brief."))
-            assert "changed" in (await raises(AgentDown, one.agent.resume_session(place, one.session))).message
+            assert (
+                "changed" in (await raises(AgentDown, one.agent.resume_conversation(place, one.conversation))).message
+            )
             await one.agent.start(place)
-            await one.agent.resume_session(place, one.session)
+            await one.agent.resume_conversation(place, one.conversation)
             one.place = place
             assert text_of(await one.turn("recall hello")).strip() == "yes"
 

@@ -50,7 +50,7 @@ def frozen(harness: ScriptedHarness, place: Place) -> Iterator[None]:
 async def test_a_runner_that_freezes_in_mid_turn_is_found_out(harness: ScriptedHarness) -> None:
     async with talk(harness) as one:
         prompt_id = await one.prompt("say begun", f"wait-for {one.path('go')}", "say done")
-        async with aclosing(one.agent.events(one.place, one.session, prompt_id, START)) as events:
+        async with aclosing(one.agent.events(one.place, one.conversation, prompt_id, START)) as events:
             seen = [await anext(events)]
             with frozen(harness, one.place):
                 async with asyncio.timeout(20):
@@ -64,7 +64,7 @@ async def test_a_runner_that_freezes_in_mid_turn_is_found_out(harness: ScriptedH
 async def test_a_flood_is_read_whole_by_those_who_come_late_and_those_who_are_slow(harness: ScriptedHarness) -> None:
     async with talk(harness) as one:
         prompt_id = await one.prompt(f"wait-for {one.path('go')}", f"count {EVENTS}")
-        slow = one.agent.events(one.place, one.session, prompt_id, START)
+        slow = one.agent.events(one.place, one.conversation, prompt_id, START)
         seen = [await anext(slow)]
         await one.touch("go")
         turn = await one.read(prompt_id)
@@ -83,7 +83,7 @@ async def test_who_missed_what_was_told_reads_the_file(harness: ScriptedHarness)
         prompt_id = await one.prompt("say one two three")
         turn = await one.read(prompt_id)
         where = f"{await home.root(one.place)}/scripted/{channel_tag(one.place.channel)}"
-        key = f"{one.session}/{prompt_id}"
+        key = f"{one.conversation}/{prompt_id}"
         for count in range(len(turn) - 1):
             log = ScriptedLog(one.place, f"{where}/turns/{key}.log", key, turn[count].cursor)
             last = {"kind": turn[-1].event.kind.value, "data": turn[-1].event.data}
@@ -125,12 +125,12 @@ async def test_a_prompt_to_one_that_hangs_is_certainly_not_accepted(
         assert view is not None
         await harness.service.processes.signal(one.place.session_id, view.process_id, "STOP")
         monkeypatch.setattr(supervisor, "TERM_MS", 200)
-        await raises(AgentDown, one.agent.prompt(one.place, one.session, Prompt("p", "say hello")))
-        assert not await one.agent.accepted(one.place, one.session, "p")
+        await raises(AgentDown, one.agent.prompt(one.place, one.conversation, Prompt("p", "say hello")))
+        assert not await one.agent.accepted(one.place, one.conversation, "p")
         now = await harness.service.processes.get(one.place.session_id, view.process_id)
         assert not now.running
         await one.agent.start(one.place)
-        await one.agent.prompt(one.place, one.session, Prompt("p", "say hello"))
+        await one.agent.prompt(one.place, one.conversation, Prompt("p", "say hello"))
         assert reason_of(await one.read("p")) is StopReason.END_TURN
 
 
@@ -140,11 +140,11 @@ async def test_a_death_between_accepting_and_answering_is_no_second_run(harness:
         for number in range(8):
             prompt = Prompt(f"p{number}", f"crash\nwrite {one.path('runs')} twice")
             try:
-                await one.agent.prompt(one.place, one.session, prompt)
+                await one.agent.prompt(one.place, one.conversation, prompt)
                 told_down = False
             except AgentDown:
                 told_down = True
-            assert await one.agent.accepted(one.place, one.session, prompt.id) is not told_down
+            assert await one.agent.accepted(one.place, one.conversation, prompt.id) is not told_down
             await one.agent.start(one.place)
             if not told_down:
                 assert reason_of(await one.read(prompt.id)) is StopReason.ERROR
@@ -165,7 +165,9 @@ async def test_a_cursor_of_somebody_else_is_refused(harness: ScriptedHarness) ->
         await one.read(prompt_id)
         other: list[AgentEvent] = []
         with pytest.raises(AgentFailed):
-            other += [told async for told in one.agent.events(one.place, one.session, prompt_id, Cursor("nonsense"))]
+            other += [
+                told async for told in one.agent.events(one.place, one.conversation, prompt_id, Cursor("nonsense"))
+            ]
         assert other == []
 
 

@@ -22,7 +22,7 @@ from holdfast.images.store import ImageStore
 from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.turn_events import Kind, StopReason
 from support.agents.scripted_harness import SETTINGS, open_service, scripted_harness
-from support.house import new
+from support.fake_host import new
 from support.machine.state_dir import open_state_dir
 
 pytestmark = pytest.mark.anyio
@@ -93,10 +93,10 @@ async def test_a_turn_outlives_the_daemon(root: Path, driver: Driver, images: Im
     async with open_service(root, driver, images, settings) as service:
         place, agent = Place(await new(service), service), ScriptedAgent()
         await agent.start(place)
-        session = await agent.create_session(place)
-        await agent.prompt(place, session, Prompt("p", "say one\nwait-for /workspace/go\nsay two"))
+        conversation = await agent.create_conversation(place)
+        await agent.prompt(place, conversation, Prompt("p", "say one\nwait-for /workspace/go\nsay two"))
         seen: list[AgentEvent] = []
-        async with aclosing(agent.events(place, session, "p", START)) as events:
+        async with aclosing(agent.events(place, conversation, "p", START)) as events:
             while len(seen) < 3:
                 seen.append(await anext(events))
     async with open_service(root, driver, images, settings) as service:
@@ -104,7 +104,7 @@ async def test_a_turn_outlives_the_daemon(root: Path, driver: Driver, images: Im
         await agent.start(place)  # it runs; nothing happens
         await service.write_file(place.session_id, "/workspace/go", b"", mode=None)
         async with asyncio.timeout(30):
-            seen += [told async for told in agent.events(place, session, "p", seen[-1].cursor)]
+            seen += [told async for told in agent.events(place, conversation, "p", seen[-1].cursor)]
         assert reason_of(seen) is StopReason.END_TURN
         assert text_of(seen) == "one\ntwo\n"
         await service.destroy(place.session_id)

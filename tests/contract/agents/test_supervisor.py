@@ -14,7 +14,7 @@ from holdfast.agents.supervisor import (
     AgentProcess,
     JsonObject,
     Launch,
-    Line,
+    OutputLine,
     Supervisor,
     Timeouts,
     breaker,
@@ -187,7 +187,7 @@ async def said(place: Place, found: AgentProcess) -> list[object]:
     async for item in follow_lines(place, found.view.process_id, 0, 0.3):
         if item is None:
             return words
-        if isinstance(item, Line):
+        if isinstance(item, OutputLine):
             words.append(_said(item.message))
     return words
 

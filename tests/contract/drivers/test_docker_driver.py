@@ -11,7 +11,7 @@ import pytest
 from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance.harness import (
     PATIENCE_SECONDS,
-    Sandbox,
+    SandboxUnderTest,
     eventually,
     run_command,
     sandbox,
@@ -22,6 +22,7 @@ from holdfast.drivers.linux import mounts
 from holdfast.errors import DriverConflict, DriverTransient, DriverUnsupported, HoldfastError, SandboxNotFound
 from holdfast.records.limits import Network
 from support.machine.docker_harness import DockerHarness
+from support.machine.earlier import check_adoption
 from support.servers.dockerd import Dockerd
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +37,7 @@ def harness(docker_harness: DockerHarness) -> DockerHarness:
     return docker_harness
 
 
-async def pings(box: Sandbox, seconds: float) -> bool:
+async def pings(box: SandboxUnderTest, seconds: float) -> bool:
     try:
         await box.link.call("ping", {}, timeout=seconds)
     except HoldfastError:
@@ -67,7 +68,7 @@ async def test_a_paused_sandbox_can_be_destroyed(harness: DockerHarness) -> None
         assert box.spec.session_id not in harness.docker.containers()
 
 
-async def conflict_of(box: Sandbox) -> HoldfastError | None:
+async def conflict_of(box: SandboxUnderTest) -> HoldfastError | None:
     try:
         await box.driver.create(box.spec)
     except HoldfastError as error:
@@ -155,10 +156,11 @@ async def test_sandboxes_outlive_the_docker_daemon(harness: DockerHarness, how: 
         assert (await box.run("echo $kept")).stdout == "yes\n"
 
 
-async def test_somebody_elses_container_is_left_alone(harness: DockerHarness) -> None:
+async def test_somebody_elses_container_is_left_alone(harness: DockerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that happens to have the name of a session, made by another state directory's daemon."""
     async with sandbox(harness) as box:
         stranger = await harness.make_stranger()
+        monkeypatch.setattr(stranger, "_suffix", box.driver._suffix)  # type: ignore[attr-defined]
         with pytest.raises(SandboxNotFound):
             await stranger.inspect(box.handle)
         await stranger.destroy(box.handle)
@@ -166,6 +168,10 @@ async def test_somebody_elses_container_is_left_alone(harness: DockerHarness) ->
             await stranger.create(box.spec)
         await stranger.destroy(box.handle)
         assert (await box.run("echo unharmed")).stdout == "unharmed\n"
+
+
+async def test_a_container_of_an_earlier_version_is_adopted(harness: DockerHarness) -> None:
+    await check_adoption(harness)
 
 
 async def test_a_pruned_image_is_loaded_again(harness: DockerHarness) -> None:

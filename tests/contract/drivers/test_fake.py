@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.drivers.base import Driver, ImageRoot
-from holdfast.drivers.conformance import DriverConformance, Harness
-from holdfast.drivers.conformance.harness import Sandbox
+from holdfast.drivers.conformance import DriverConformance, DriverHarness
+from holdfast.drivers.conformance.harness import SandboxUnderTest
 from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.link.hub import LinkHub
 from support.machine.places import made
@@ -15,7 +15,7 @@ from support.machine.places import made
 pytestmark = pytest.mark.anyio
 
 
-class FakeHarness(Harness):
+class FakeHarness(DriverHarness):
     real_shell = False
 
     def __init__(self, root: Path) -> None:
@@ -38,13 +38,13 @@ class FakeHarness(Harness):
     def keep_dir(self) -> Path:
         return made(self._links.parent / "keep")
 
-    async def kill_runner(self, sandbox: Sandbox) -> None:
+    async def kill_runner(self, sandbox: SandboxUnderTest) -> None:
         assert isinstance(sandbox.driver, FakeDriver)
         await sandbox.driver.kill(sandbox.spec.session_id)
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+async def harness(tmp_path: Path) -> AsyncIterator[DriverHarness]:
     harness = FakeHarness(tmp_path)
     yield harness
     assert not harness.world.sandboxes

@@ -8,13 +8,14 @@ from unittest import SkipTest
 import pytest
 
 from holdfast.drivers.base import Driver, ImageRoot
-from holdfast.drivers.conformance import DriverConformance, Harness
+from holdfast.drivers.conformance import DriverConformance, DriverHarness
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.errors import RuntimeUnavailable
 from holdfast.images.store import ImageStore
 from holdfast.link.hub import LinkHub
 from support.machine.call_conformance import SystemCallConformance
+from support.machine.earlier import check_adoption
 from support.machine.leftovers import leftovers
 from support.machine.places import full_dir, made
 from support.machine.state_dir import open_state_dir
@@ -22,7 +23,7 @@ from support.machine.state_dir import open_state_dir
 pytestmark = pytest.mark.anyio
 
 
-class OciHarness(Harness):
+class OciHarness(DriverHarness):
     def __init__(self, root: Path, runtime: str, image: ImageRoot, bundles: Path) -> None:
         self.image = image
         self.state_dir = root / "s"
@@ -79,6 +80,10 @@ async def harness(request: pytest.FixtureRequest, shared: Path) -> AsyncIterator
 
 class TestOciDriver(DriverConformance):
     pass
+
+
+async def test_a_sandbox_of_an_earlier_version_is_adopted(harness: OciHarness) -> None:
+    await check_adoption(harness)
 
 
 class TestSystemCalls(SystemCallConformance):

@@ -13,17 +13,18 @@ import pytest
 
 from contract.drivers.test_oci import OciHarness
 from holdfast.drivers.base import SandboxState
-from holdfast.drivers.conformance import DriverConformance, Harness
+from holdfast.drivers.conformance import DriverConformance, DriverHarness
 from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, eventually, read, sandbox, write
 from holdfast.drivers.conformance.isolation import NOTHING, cell
 from holdfast.drivers.conformance.limits import MEMORY_MB, PIDS, limited
-from holdfast.drivers.conformance.memory import bring_back, keeper, put_away
+from holdfast.drivers.conformance.memory import bring_back, put_away
 from holdfast.drivers.disk.tree_copy import copy_tree
 from holdfast.drivers.oci import memory
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.errors import DriverQuota, RuntimeUnavailable, Unavailable
 from holdfast.images.store import ImageStore
 from support.machine.call_conformance import SystemCallConformance
+from support.machine.earlier import check_adoption
 from support.machine.places import made
 from support.machine.state_dir import open_state_dir
 
@@ -54,10 +55,14 @@ async def harness(shared: Path) -> AsyncIterator[OciHarness]:
         yield harness
 
 
+async def test_a_sandbox_of_an_earlier_version_is_adopted(harness: OciHarness) -> None:
+    await check_adoption(harness)
+
+
 class TestGvisor(DriverConformance):
     """What differs: gVisor's kernel and all processes inside are one process of the host."""
 
-    async def test_memory_is_limited(self, harness: Harness) -> None:
+    async def test_memory_is_limited(self, harness: DriverHarness) -> None:
         """The host can only end all of it: the sandbox dies, and its end says of what."""
         async with limited(harness, "memory_limit", memory_mb=MEMORY_MB) as box:
             counter = box.driver.oom_counter(box.handle)
@@ -77,13 +82,13 @@ class TestGvisor(DriverConformance):
 
     test_kills_for_want_of_memory_are_counted = test_memory_is_limited
 
-    async def test_memory_held_by_sockets_is_limited(self, harness: Harness) -> None:
+    async def test_memory_held_by_sockets_is_limited(self, harness: DriverHarness) -> None:
         raise SkipTest("what its sockets hold is memory of the sandbox as a whole, whose limit ends all of it")
 
-    async def test_it_is_not_the_first_to_go_when_memory_runs_out(self, harness: Harness) -> None:
+    async def test_it_is_not_the_first_to_go_when_memory_runs_out(self, harness: DriverHarness) -> None:
         raise SkipTest("its kernel chooses nobody by that number: the host ends the sandbox as a whole")
 
-    async def test_a_fork_bomb_is_contained(self, harness: Harness) -> None:
+    async def test_a_fork_bomb_is_contained(self, harness: DriverHarness) -> None:
         """What was killed counts for a moment longer than on Linux; until then commands are refused, and told why."""
         async with limited(harness, "pids_limit", pids=PIDS) as box:
             await box.run("bomb() { bomb | bomb & }; bomb; sleep 1000", timeout_ms=2000)
@@ -96,7 +101,7 @@ class TestGvisor(DriverConformance):
 
             await eventually(answers, "it answers again")
 
-    async def test_there_are_no_privileges(self, harness: Harness) -> None:
+    async def test_there_are_no_privileges(self, harness: DriverHarness) -> None:
         """gVisor does not show whether there may be new ones; that there are none, ``setuid`` programs show."""
         async with cell(harness) as box:
             for process in ("self", "1"):
@@ -105,7 +110,7 @@ class TestGvisor(DriverConformance):
                 assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd")} == {NOTHING}, fields
                 assert process == "1" or fields["Seccomp"] == "2", "there is no seccomp filter"
 
-    async def test_root_inside_is_nobody_outside(self, harness: Harness) -> None:
+    async def test_root_inside_is_nobody_outside(self, harness: DriverHarness) -> None:
         """The mapping is gVisor's and not shown inside; the host sees who has its processes."""
         assert isinstance(harness, OciHarness)
         async with cell(harness) as box:
@@ -114,27 +119,27 @@ class TestGvisor(DriverConformance):
             uids = next(line.split()[1:] for line in status.splitlines() if line.startswith("Uid:"))
             assert "0" not in uids, f"gVisor's kernel runs as root of the host: {uids}"
 
-    async def test_a_full_disk_keeps_it_awake(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_full_disk_keeps_it_awake(self, harness: DriverHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         """The room is looked for before anything is touched: a checkpoint that fails half-way ends a sandbox."""
         monkeypatch.setattr(memory, "_RESERVE", 1 << 60)
-        async with keeper(harness) as (box, hub):
+        async with sandbox(harness, needs="memory") as box:
             await box.run("kept=yes")
             with pytest.raises(DriverQuota, match=r"no room for .* of memory"):
-                await put_away(box, hub)
+                await put_away(box)
             assert (await box.driver.inspect(box.handle)).state is SandboxState.RUNNING
-            link = await hub.listen(box.spec.session_id, box.spec.token)
+            link = await box.hub.listen(box.spec.session_id, box.spec.token)
             await link.wait_connected(PATIENCE_SECONDS)
             assert (await box.run("echo $kept")).stdout == "yes\n"
 
     async def test_half_an_image_is_ignored_and_removed(self, harness: OciHarness) -> None:
-        async with keeper(harness) as (box, hub):
+        async with sandbox(harness, needs="memory") as box:
             await box.driver.stop(box.handle)
             half = harness.state_dir / "oci" / box.handle / "memory.new"
             half.mkdir()
             (half / "checkpoint.img").write_bytes(b"half")
             info = await box.driver.inspect(box.handle)
             assert (info.memory, info.busy) == (False, False)
-            assert not await bring_back(box, hub, box.driver)
+            assert not await bring_back(box, box.driver)
             assert not half.exists()
 
     async def test_the_log_of_the_runner_cannot_be_written_to(self, harness: OciHarness) -> None:
@@ -208,6 +213,7 @@ class TestGvisor(DriverConformance):
 
 QUICK = {
     "test_no_name_in_an_image_is_taken_for_a_directory_of_the_host",
+    "test_the_same_id_in_another_state_directory_is_another_sandbox",
     "test_what_is_masked_is_not_there",
     "test_the_log_of_the_runner_cannot_be_written_to",
     "test_a_link_in_its_root_leads_no_layer_to_the_host",

@@ -16,7 +16,7 @@ from unittest import SkipTest
 
 import pytest
 
-from holdfast.drivers.conformance.harness import Sandbox, new_spec, open_hub, sandbox, sandboxes, start
+from holdfast.drivers.conformance.harness import SandboxUnderTest, new_spec, open_hub, sandbox, sandboxes, start
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT
 from holdfast.drivers.linux.withheld import OF_THIS_HOST
 from holdfast.drivers.oci.driver import OciDriver
@@ -54,7 +54,7 @@ async def harness(kept: Path) -> AsyncIterator[OciHarness]:
         yield harness
 
 
-def init(box: Sandbox, harness: OciHarness) -> int:
+def init(box: SandboxUnderTest, harness: OciHarness) -> int:
     return int((harness.state_dir / "oci" / box.handle / "init.pid").read_text())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from contract.drivers.test_oci import OciHarness
-from holdfast.drivers.conformance.harness import Sandbox, eventually, read, sandbox, write
+from holdfast.drivers.conformance.harness import SandboxUnderTest, eventually, read, sandbox, write
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.machine import examine
 from holdfast.errors import RuntimeUnavailable
@@ -91,7 +91,7 @@ async def test_a_snapshot_of_a_busy_disk_is_a_clean_file_system(harness: OciHarn
             await asyncio.to_thread(_assert_clean, place / "disk.img")
 
 
-async def _has(box: Sandbox, name: str) -> bool:
+async def _has(box: SandboxUnderTest, name: str) -> bool:
     return (await box.run(f"[ -e {name} ]")).exit_code == 0
 
 

@@ -6,16 +6,18 @@ import os
 import shlex
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.drivers import process
 from holdfast.drivers.base import Driver, ImageRoot, SandboxSpec, SandboxState
-from holdfast.drivers.conformance import DriverConformance, Harness
+from holdfast.drivers.conformance import DriverConformance, DriverHarness
 from holdfast.drivers.conformance.harness import (
     PATIENCE_SECONDS,
-    Sandbox,
+    SandboxUnderTest,
     clean_up,
     eventually,
     new_spec,
@@ -27,6 +29,7 @@ from holdfast.errors import HoldfastError, RuntimeUnavailable
 from holdfast.link.hub import LinkHub
 from holdfast.protocol import frames
 from holdfast.protocol.messages import BROKE, STDERR
+from support.machine.earlier import made_as_before
 from support.machine.leftovers import leftovers
 from support.machine.places import made
 
@@ -54,7 +57,7 @@ asyncio.run(main())
 """
 
 
-class ProcessHarness(Harness):
+class ProcessHarness(DriverHarness):
     def __init__(self, root: Path) -> None:
         self.image = ImageRoot("ignored", root)
         self.root = root
@@ -86,7 +89,7 @@ class ProcessHarness(Harness):
     def runner_pid(self, session_id: str) -> int:
         return int(json.loads(self.facts(session_id).read_text())["pid"])
 
-    async def kill_runner(self, sandbox: Sandbox) -> None:
+    async def kill_runner(self, sandbox: SandboxUnderTest) -> None:
         os.kill(self.runner_pid(sandbox.spec.session_id), signal.SIGKILL)
 
 
@@ -180,6 +183,29 @@ async def test_orphans_of_a_dead_runner_are_found(harness: ProcessHarness) -> No
         assert not [line for line in harness.leftovers(box.spec.session_id) if line.startswith("process")]
 
 
+async def test_a_sandbox_of_an_earlier_version_is_adopted(
+    harness: ProcessHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes have only the session's id in their environment."""
+    environment = process._environment
+
+    def without_mark(spec: SandboxSpec, home: Path, name: str) -> dict[str, str]:
+        variables = {**environment(spec, home, name), "HOLDFAST_ENV": json.dumps({"SANDBOX_ID": spec.session_id})}
+        return {name: value for name, value in variables.items() if name != process._MARK}
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(process, "_environment", without_mark)
+        async with made_as_before(harness) as box:
+            earlier.undo()
+            await box.run("setsid sleep 1000 & disown -a")
+            stranger = await harness.make_stranger()
+            twin = await stranger.create(replace(box.spec, link_dir=harness.keep_dir()))
+            await harness.kill_runner(box)
+            await box.driver.destroy(box.handle)
+            assert (await stranger.inspect(twin)).state is SandboxState.RUNNING
+            await stranger.destroy(twin)
+
+
 async def test_ended_runners_do_not_stay_zombies(harness: ProcessHarness) -> None:
     async with sandbox(harness) as box:
         pid = harness.runner_pid(box.spec.session_id)
@@ -205,7 +231,7 @@ async def test_a_state_directory_may_be_deep(tmp_path: Path) -> None:
         assert (await box.run("echo $HOME")).exit_code == 0
 
 
-async def started(box: Sandbox, command: str) -> frames.Header:
+async def started(box: SandboxUnderTest, command: str) -> frames.Header:
     fields: frames.Header = {"process_id": "prc_1", "cmd": command, "input": True, "limit": 1 << 20}
     return (await box.link.call("proc.start", fields, timeout=PATIENCE_SECONDS))[0]
 

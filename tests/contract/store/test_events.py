@@ -162,7 +162,7 @@ async def test_the_numbers_survive_the_store(url: str) -> None:
 
 async def test_appending_is_announced(store: Store) -> None:
     heard: list[int] = []
-    store.events.on_append = lambda: heard.append(1)
+    store.events.listeners.append(lambda: heard.append(1))
     await store.sessions.insert(a_row(), max_live=None, tell=["created"])
     await change(store, Status.PAUSED, "paused")
     await record(store, "oom")
@@ -182,10 +182,10 @@ async def test_readers_see_every_event_in_order_while_many_write(store: Store, o
         await store.sessions.insert(a_row(n), max_live=None)
 
     async def write(n: int) -> None:
-        house = (store, other)[n % 2]
+        host = (store, other)[n % 2]
         for turn in range(EACH):
             status = Status.PAUSED if turn % 2 == 0 else Status.ACTIVE
-            await house.sessions.change(
+            await host.sessions.change(
                 f"ses_{n:04}",
                 statuses=["active", "paused"],
                 generation=None,
@@ -194,11 +194,11 @@ async def test_readers_see_every_event_in_order_while_many_write(store: Store, o
                 tell=[status],
             )
 
-    async def read(house: Store) -> list[EventRow]:
+    async def read(host: Store) -> list[EventRow]:
         seen: list[EventRow] = []
         cursor = 0
         while len(seen) < total:
-            page = await house.events.page(after=cursor, limit=7)
+            page = await host.events.page(after=cursor, limit=7)
             assert not page.lost(cursor)
             seen += page.events
             cursor = page.next

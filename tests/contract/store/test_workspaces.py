@@ -9,13 +9,13 @@ from contract.store.rows import NODE, NOW, a_row
 from holdfast.errors import Conflict, TooManyWorkspaces, WorkspaceNotFound
 from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
-from holdfast.store import Store, Wish
+from holdfast.store import Store, WorkspaceWish
 
 pytestmark = pytest.mark.anyio
 
 
 async def take(store: Store, number: int, name: str = "home", **changes: Any) -> SessionRow:
-    wish = Wish(name, f"wsp_{number:04}", 64, 2)
+    wish = WorkspaceWish(name, f"wsp_{number:04}", 64, 2)
     row, _ = await store.sessions.insert(a_row(number, **changes), max_live=None, workspace=wish)
     return row
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.load import load_config
 from support.daemons.daemon import DaemonProcess, unusable_driver
 from support.doc_blocks import PAGES, RUN, Block, Reader, acts_on_the_machine, blocks
 
@@ -75,7 +74,9 @@ def test_json_is_json(block: Block) -> None:
 def test_settings_can_be_set(block: Block, tmp_path: Path) -> None:
     for file in ("soul.md", "team.md"):
         (tmp_path / file).touch()
-    Config.model_validate(yaml.safe_load(block.text.replace("/etc/holdfast/persona", str(tmp_path))))
+    settings = tmp_path / "holdfast.yaml"
+    settings.write_text(block.text.replace("/etc/holdfast/persona", str(tmp_path)))
+    load_config(settings)
 
 
 def test_what_is_not_run_has_a_reason() -> None:

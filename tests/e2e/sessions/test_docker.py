@@ -1,6 +1,6 @@
 """A whole daemon with the driver docker, on a Docker daemon of the tests' own.
 
-Of the shell corpus one case per theme is run, and all of them with ``TEST_WHOLE_CORPUS=1``.
+Of the shell corpus one case per theme is run, and all of them with ``TEST_WHOLE_SUITE=1``.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from support.daemons.daemon import DaemonProcess, wait_for
 from support.servers.dockerd import Dockerd, DockerSocket
 
 FIRST_OF_EACH_THEME = list({case.theme: case for case in reversed(CASES)}.values())
-SELECTED = CASES if os.environ.get("TEST_WHOLE_CORPUS") else FIRST_OF_EACH_THEME
+SELECTED = CASES if os.environ.get("TEST_WHOLE_SUITE") else FIRST_OF_EACH_THEME
 
 
 @pytest.fixture(scope="module")

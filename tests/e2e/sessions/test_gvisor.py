@@ -1,6 +1,6 @@
 """A whole daemon with gVisor: the shell is the same, and sessions sleep with their memory on disk.
 
-Of the shell corpus one case per theme is run, and all of them with ``TEST_WHOLE_CORPUS=1``.
+Of the shell corpus one case per theme is run, and all of them with ``TEST_WHOLE_SUITE=1``.
 """
 
 import os
@@ -18,7 +18,7 @@ from support.machine.leftovers import leftovers
 from support.machine.machine import assert_no_trace
 
 FIRST_OF_EACH_THEME = list({case.theme: case for case in reversed(CASES)}.values())
-SELECTED = CASES if os.environ.get("TEST_WHOLE_CORPUS") else FIRST_OF_EACH_THEME
+SELECTED = CASES if os.environ.get("TEST_WHOLE_SUITE") else FIRST_OF_EACH_THEME
 NO_LS = "in this build `ls` and `stat` of coreutils 9 fail: its kernel refuses their statx"
 NO_REAPER = "its kernel has no subreapers: who started an orphan cannot be told"
 TOO_LONG = "its kernel has another error for an argument or environment that is too long"

@@ -16,7 +16,7 @@ import pytest
 from support.api import Api, Json, code
 from support.daemons.daemon import DaemonProcess, unusable_driver, wait_for
 from support.machine.machine import assert_no_trace, init_pid
-from support.servers.outer_world import outer_world
+from support.servers.outer_network import outer_network
 from support.servers.servers import DOWNLOAD, HOST, PACKAGE, http_server
 
 CURL = "curl -sS --max-time 30"
@@ -262,7 +262,7 @@ def helpers(daemon: DaemonProcess) -> list[str]:
 @pytest.mark.usefixtures("full")
 @pytest.mark.parametrize("writable_root", [False, True])
 def test_full_reaches_the_outer_world_and_not_the_host(daemon: DaemonProcess, api: Api, writable_root: bool) -> None:
-    with outer_world() as world, http_server("0.0.0.0") as port:
+    with outer_network() as world, http_server("0.0.0.0") as port:
         address = world.far
         session = api.create(network="full", writable_root=writable_root)["id"]
         assert "Directory listing" in api.out(session, f"{CURL} http://{address}/")

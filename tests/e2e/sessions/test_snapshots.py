@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.drivers.linux import freezer
+from holdfast.drivers.names import machine_name
 from holdfast.errors import SnapshotNotFound
 from holdfast.sdk import SyncClient
 from support.api import Api, Json, body, code
@@ -202,7 +203,7 @@ def test_what_has_died_is_brought_back_from_its_files(daemon: DaemonProcess, api
         post(api, session_id, "pause", 200)
         daemon.kill()
         os.kill(pid, signal.SIGKILL)
-        freezer.thaw(session_id)
+        freezer.thaw(machine_name(session_id, daemon.state_dir))
         daemon.start()
     else:
         os.kill(pid, signal.SIGKILL)

@@ -66,7 +66,7 @@ def test_it_takes_neither_memory_nor_the_loop_nor_the_disk(daemon: DaemonProcess
             seen = (
                 f"{told} events, {grown} MB more memory, {written >> 20} MB written, slowest answer {times[-1]:.3f} s"
             )
-            assert told > 1000, f"no flood: nothing was put to the test: {seen}"
+            assert told > 400, f"no flood: nothing was put to the test: {seen}"
             assert grown < 150, seen
             assert written < 10 * MOST_BYTES, seen
             assert times[len(times) * 95 // 100] < 0.5, seen

@@ -32,8 +32,8 @@ REMOVING = [(CLAIM, "after"), (TREE, "after"), (GONE, "after"), (NO_SHELLS, "aft
 
 SESSION = "holdfast.store.sessions.sessions:SessionStore.insert"
 RESTORE = "holdfast.drivers.oci.driver:OciDriver.restore"
-LOADED = "holdfast.sessions.create.origins:KeptOrigins.complete"
-STARTED = "holdfast.sessions.lifecycle:Lifecycle._mark_started"
+LOADED = "holdfast.sessions.copies.copying:Copying.complete"
+STARTED = "holdfast.sessions.life:Life._mark_started"
 FORKING = [(SESSION, "after"), (COPY, "after"), (WHOLE, "after"), (RESTORE, "after"), (LOADED, "after")]
 FORKING += [(NAMED, "before"), (STARTED, "after"), (GONE, "after")]
 

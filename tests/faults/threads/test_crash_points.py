@@ -19,8 +19,8 @@ from holdfast.threads.resolve.warm import POOL
 from holdfast.vocabulary.turn_events import Kind
 from support.daemons.crash_points import CuttingFuse
 from support.daemons.doomed import doomed
-from support.house import DEFAULTS
-from support.threads.threads import REF, STEADY, Desk, Street, open_street, text_of
+from support.fake_host import DEFAULTS
+from support.threads.threads import REF, STEADY, FakeSite, ThreadDaemon, open_site, text_of
 from support.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1200)]
@@ -29,73 +29,73 @@ STRIDE = 1 if os.environ.get("TEST_CRASH_POINTS") == "all" else 13
 SCRIPT = "say one two\nwrite /workspace/output/display/made.txt kelp\nsay three"
 
 
-async def nothing(_street: Street, _desk: Desk) -> None:
+async def nothing(_site: FakeSite, _daemon: ThreadDaemon) -> None:
     """A thread that is new."""
 
 
-async def asleep(_street: Street, desk: Desk) -> None:
-    await desk.talk("say hello", "m0")
-    await desk.sessions.pause(await session_of(desk), PausedAs.FILES)
+async def asleep(_site: FakeSite, thread_daemon: ThreadDaemon) -> None:
+    await thread_daemon.talk("say hello", "m0")
+    await thread_daemon.sessions.pause(await session_of(thread_daemon), PausedAs.FILES)
 
 
-async def destroyed(_street: Street, desk: Desk) -> None:
-    await desk.talk("say hello", "m0")
-    await desk.sessions.destroy(await session_of(desk))
+async def destroyed(_site: FakeSite, thread_daemon: ThreadDaemon) -> None:
+    await thread_daemon.talk("say hello", "m0")
+    await thread_daemon.sessions.destroy(await session_of(thread_daemon))
 
 
-async def died(street: Street, desk: Desk) -> None:
-    await desk.talk("say hello", "m0")
-    session = await session_of(desk)
-    await desk.driver.kill(session)
-    await until(lambda: street.house.is_in(session, Status.ERROR), "dead")
+async def died(site: FakeSite, thread_daemon: ThreadDaemon) -> None:
+    await thread_daemon.talk("say hello", "m0")
+    session = await session_of(thread_daemon)
+    await thread_daemon.driver.kill(session)
+    await until(lambda: site.host.is_in(session, Status.ERROR), "dead")
 
 
-async def forgetful(street: Street, desk: Desk) -> None:
+async def forgetful(site: FakeSite, thread_daemon: ThreadDaemon) -> None:
     """Its agent has lost the conversation."""
-    await desk.talk("say hello", "m0")
-    street.agents.forget(await session_of(desk))
+    await thread_daemon.talk("say hello", "m0")
+    site.agents.forget(await session_of(thread_daemon))
 
 
-async def session_of(desk: Desk) -> str:
-    session = (await desk.threads.get(REF)).row.session_id
+async def session_of(thread_daemon: ThreadDaemon) -> str:
+    session = (await thread_daemon.threads.get(REF)).row.session_id
     assert session is not None
     return session
 
 
-Step = Callable[[Street, Desk], Awaitable[None]]
+Step = Callable[[FakeSite, ThreadDaemon], Awaitable[None]]
 
 
-async def send(street: Street, desk: Desk) -> None:
-    await desk.say(SCRIPT, "m1")
+async def send(site: FakeSite, thread_daemon: ThreadDaemon) -> None:
+    await thread_daemon.say(SCRIPT, "m1")
 
     async def done() -> bool:  # seen from outside, so that looking is no step
-        thread = await street.store.threads.by_key(REF.owner, REF.key)
-        return (await street.store.messages.get(thread.id, "m1")).status == "done"
+        thread = await site.store.threads.by_key(REF.owner, REF.key)
+        return (await site.store.messages.get(thread.id, "m1")).status == "done"
 
     await until(done, "done")
 
 
-async def resolve(_street: Street, desk: Desk) -> None:
-    await desk.threads.resolve(REF)
+async def resolve(_site: FakeSite, thread_daemon: ThreadDaemon) -> None:
+    await thread_daemon.threads.resolve(REF)
 
 
-async def from_the_pool(street: Street, desk: Desk) -> None:
+async def from_the_pool(site: FakeSite, thread_daemon: ThreadDaemon) -> None:
     """With a sandbox that waits for it, and its agent up; the daemon may also die while that is made."""
-    pool = desk.sessions._pool._pool
+    pool = thread_daemon.sessions._pool._pool
     await until(lambda: pool.count_ready(POOL) == 1, "one is ready")
     [ready] = pool.ready(POOL)
-    await send(street, desk)
-    assert (await street.store.threads.by_key(REF.owner, REF.key)).session_id == ready.id
+    await send(site, thread_daemon)
+    assert (await site.store.threads.by_key(REF.owner, REF.key)).session_id == ready.id
 
 
-async def die(street: Street, before: Step, work: Step, at: int | None) -> list[str]:
+async def die(site: FakeSite, before: Step, work: Step, at: int | None) -> list[str]:
     """Do the work in a daemon that dies at that step; returns the steps that it came to."""
-    async with street.daemon(STEADY) as desk:
-        await before(street, desk)
-    street.session_settings = replace(DEFAULTS, warm_pool={POOL: 1} if work is from_the_pool else {})
+    async with site.daemon(STEADY) as thread_daemon:
+        await before(site, thread_daemon)
+    site.session_settings = replace(DEFAULTS, warm_pool={POOL: 1} if work is from_the_pool else {})
     fuse = CuttingFuse(at)
-    async with doomed(street, fuse) as desk:
-        working = asyncio.ensure_future(work(street, desk))
+    async with doomed(site, fuse) as thread_daemon:
+        working = asyncio.ensure_future(work(site, thread_daemon))
         blown = asyncio.create_task(fuse.blown.wait())
         async with asyncio.timeout(30):
             await asyncio.wait([working, blown], return_when=asyncio.FIRST_COMPLETED)
@@ -105,22 +105,22 @@ async def die(street: Street, before: Step, work: Step, at: int | None) -> list[
         working.cancel()
         blown.cancel()
         await asyncio.gather(working, blown, return_exceptions=True)
-    street.session_settings = DEFAULTS
+    site.session_settings = DEFAULTS
     return fuse.steps
 
 
-async def check(street: Street, where: str) -> None:
+async def check(site: FakeSite, where: str) -> None:
     """The client, who got no answer, sends once more; then all is as if there had been one daemon."""
-    begun = len(street.agents.ran)
-    async with street.daemon(STEADY) as desk:
-        await desk.say(SCRIPT, "m1")
-        turn = await desk.ended("m1")
-        await desk.threads.janitor.tick()
-        events = await desk.events()
-        thread = await desk.threads.get(REF)
-        messages, _more = await desk.threads.messages(REF)
-        files = await desk.threads.files(REF)
-    mine = [prompt for _session, prompt in street.agents.ran if prompt == turn.row.id]
+    begun = len(site.agents.ran)
+    async with site.daemon(STEADY) as thread_daemon:
+        await thread_daemon.say(SCRIPT, "m1")
+        turn = await thread_daemon.ended("m1")
+        await thread_daemon.threads.janitor.tick()
+        events = await thread_daemon.events()
+        thread = await thread_daemon.threads.get(REF)
+        messages, _more = await thread_daemon.threads.messages(REF)
+        files = await thread_daemon.threads.files(REF)
+    mine = [prompt for _session, prompt in site.agents.ran if prompt == turn.row.id]
     assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["one", "two", "three"]), where
     assert len(mine) == 1, f"{where}: run {len(mine)} times, {begun} before the restart"
     assert text_of(events, turn.row.id).split() == ["one", "two", "three"], where
@@ -128,7 +128,7 @@ async def check(street: Street, where: str) -> None:
     assert len([event for event in events if event.kind == Kind.FINALIZE and event.turn_id == turn.row.id]) == 1, where
     assert [message.id for message in messages if message.id != "m0"] == ["m1"], where
     assert [file.name for file in files] == ["made.txt"], where
-    assert street.sandboxes() == [thread.row.session_id], where
+    assert site.sandboxes() == [thread.row.session_id], where
     assert thread.row.last_error is None, where
 
 
@@ -142,16 +142,16 @@ async def test_a_daemon_may_die_at_any_step(
 ) -> None:
     monkeypatch.setattr("holdfast.sessions.pool.keeper._WARM_PAUSE_SECONDS", 0.0)
     (tmp_path / "whole").mkdir()
-    async with open_street(tmp_path / "whole") as street:
-        steps = await die(street, before, work, None)
-        await check(street, "nothing died")
+    async with open_site(tmp_path / "whole") as site:
+        steps = await die(site, before, work, None)
+        await check(site, "nothing died")
     assert len(steps) > 10
     for at in range(random.SystemRandom().randint(1, STRIDE), len(steps) + 1, STRIDE):
         root = tmp_path / str(at)
         root.mkdir()
-        async with open_street(root) as street:
-            came = await die(street, before, work, at)
+        async with open_site(root) as site:
+            came = await die(site, before, work, at)
             try:
-                await check(street, f"died at step {at}, {came[-1]}")
+                await check(site, f"died at step {at}, {came[-1]}")
             except (HoldfastError, TimeoutError) as error:
                 raise AssertionError(f"died at step {at}, {came[-1]}: {error!r}") from error

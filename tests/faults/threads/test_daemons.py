@@ -24,10 +24,10 @@ from holdfast.store.threads.tables import threads
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind
-from support.agents.towns import open_agent_town
+from support.agents.sites import open_agent_site
 from support.threads.hosts import Host, ran, sandboxes
-from support.threads.real_threads import RealDesk, Town, forgotten, only, opened, remembers, sandbox_of
-from support.threads.threads import REF, STEADY, Desk, text_of
+from support.threads.real_threads import RealSite, RealThreadDaemon, forgotten, only, opened, remembers, sandbox_of
+from support.threads.threads import REF, STEADY, ThreadDaemon, text_of
 from support.waiting import linger, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
@@ -83,17 +83,17 @@ async def test_a_daemon_stopped_past_its_lease_does_no_harm_when_it_goes_on(tmp_
     async with child(tmp_path / "child", url) as process, contextlib.AsyncExitStack() as stack:
         await heard(process, "begun")
         await stack.enter_async_context(here.up())
-        desk = await stack.enter_async_context(here.daemon(settings))
+        thread_daemon = await stack.enter_async_context(here.daemon(settings))
         process.send_signal(signal.SIGSTOP)
-        cut = await desk.ended("m1")
-        turn = await desk.talk("recall begun", "m2")
-        before = await desk.events()
+        cut = await thread_daemon.ended("m1")
+        turn = await thread_daemon.talk("recall begun", "m2")
+        before = await thread_daemon.events()
         process.send_signal(signal.SIGCONT)
         await heard(process, "empty")
         assert await process.wait() == 0
-        events = await desk.events()
-        thread = await desk.threads.get(REF)
-        assert (await desk.talk("recall begun", "m3")).row.answer == "yes\n"
+        events = await thread_daemon.events()
+        thread = await thread_daemon.threads.get(REF)
+        assert (await thread_daemon.talk("recall begun", "m3")).row.answer == "yes\n"
         assert sandboxes(here) == [thread.row.session_id]
     assert (cut.row.stop_reason, (cut.row.error or {})["code"]) == ("error", "sandbox_lost")
     assert turn.row.answer == "yes\n"
@@ -104,26 +104,26 @@ async def test_a_daemon_stopped_past_its_lease_does_no_harm_when_it_goes_on(tmp_
 
 
 @pytest.mark.scripted_first
-async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(agent_town: Town, url: str) -> None:
+async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(agent_site: RealSite, url: str) -> None:
     """The same on two hosts with real sandboxes: the agent on the one that was given up talks on, and nobody hears."""
-    town = agent_town
-    settings = replace(town.settings, node_silent_seconds=1.0, node_grace_seconds=4.0)
-    with open_agent_town(town.agent) as theirs:
-        async with child(theirs.root, url, town.agent) as process, contextlib.AsyncExitStack() as stack:
+    site = agent_site
+    settings = replace(site.settings, node_silent_seconds=1.0, node_grace_seconds=4.0)
+    with open_agent_site(site.agent) as theirs:
+        async with child(theirs.root, url, site.agent) as process, contextlib.AsyncExitStack() as stack:
             await heard(process, "begun")
-            desk = await stack.enter_async_context(town.daemon(settings, await Store.open(url)))
+            thread_daemon = await stack.enter_async_context(site.daemon(settings, await Store.open(url)))
             process.send_signal(signal.SIGSTOP)
-            cut = await desk.ended("m1")
-            turn = await desk.talk("recall begun", "m2")
-            before, thread = await desk.events(), await desk.threads.get(REF)
-            assert town.sandboxes() == [thread.row.session_id]
+            cut = await thread_daemon.ended("m1")
+            turn = await thread_daemon.talk("recall begun", "m2")
+            before, thread = await thread_daemon.events(), await thread_daemon.threads.get(REF)
+            assert site.sandboxes() == [thread.row.session_id]
             process.send_signal(signal.SIGCONT)
             await heard(process, "empty")
             assert await process.wait() == 0
-            assert await desk.events() == before
-            assert ((await desk.talk("recall begun", "m3")).row.answer or "").strip() == "yes"
-            assert (town.sandboxes(), theirs.sandboxes()) == ([thread.row.session_id], [])
-            await forgotten(town, desk)
+            assert await thread_daemon.events() == before
+            assert ((await thread_daemon.talk("recall begun", "m3")).row.answer or "").strip() == "yes"
+            assert (site.sandboxes(), theirs.sandboxes()) == ([thread.row.session_id], [])
+            await forgotten(site, thread_daemon)
     assert (cut.row.stop_reason, (cut.row.error or {})["code"], (turn.row.answer or "").strip()) == (
         "error",
         "sandbox_lost",
@@ -134,25 +134,25 @@ async def test_a_daemon_with_real_sandboxes_stopped_past_its_lease(agent_town: T
 
 @pytest.mark.scripted_first
 async def test_a_host_that_is_gone_leaves_its_snapshots_where_the_others_can_reach_them(
-    agent_town: Town, tmp_path: Path, url: str
+    agent_site: RealSite, tmp_path: Path, url: str
 ) -> None:
-    town = agent_town
-    settings = replace(town.settings, node_silent_seconds=0.5, node_grace_seconds=2.0)
-    town.shared = tmp_path
-    with open_agent_town(town.agent, "node_gone", tmp_path) as theirs:
-        async with theirs.daemon(None, await Store.open(url)) as desk:
-            await opened(desk)
-            before = await sandbox_of(desk)
-            await desk.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
+    site = agent_site
+    settings = replace(site.settings, node_silent_seconds=0.5, node_grace_seconds=2.0)
+    site.shared = tmp_path
+    with open_agent_site(site.agent, "node_gone", tmp_path) as theirs:
+        async with theirs.daemon(None, await Store.open(url)) as thread_daemon:
+            await opened(thread_daemon)
+            before = await sandbox_of(thread_daemon)
+            await thread_daemon.sessions.snapshots.create(before, "one", idempotency_key=None, caller=ROOT)
         theirs.delete(before)
-        async with town.daemon(settings, await Store.open(url)) as desk:
-            found = await desk.threads.resolve(REF)
+        async with site.daemon(settings, await Store.open(url)) as thread_daemon:
+            found = await thread_daemon.threads.resolve(REF)
             assert (found.how, "node_gone" in str(found.why)) == (How.RECREATED, True), found
-            await remembers(desk, town, file=True)
-            await desk.sessions.snapshots.delete("one", caller=ROOT)
+            await remembers(thread_daemon, site, file=True)
+            await thread_daemon.sessions.snapshots.delete("one", caller=ROOT)
             assert list((tmp_path / "node_gone").iterdir()) == []
-            await forgotten(town, desk)
-    town.shared = None
+            await forgotten(site, thread_daemon)
+    site.shared = None
 
 
 @contextlib.asynccontextmanager
@@ -173,47 +173,47 @@ async def standing_still(url: str, thread_id: str) -> AsyncIterator[None]:
 async def test_a_daemon_stopped_in_a_transaction_does_not_keep_its_locks(tmp_path: Path, url: str) -> None:
     """Postgres ends a transaction in which nothing happens: who stands still cannot hold up the others for ever."""
     host = Host("node_one", tmp_path / "one", url)
-    async with host.up(), host.daemon(STEADY) as desk:
-        await desk.talk("say hello", "m1")
-        async with standing_still(url, (await desk.threads.get(REF)).row.id):
-            assert (await desk.talk("recall hello", "m2")).row.answer == "yes\n"
+    async with host.up(), host.daemon(STEADY) as thread_daemon:
+        await thread_daemon.talk("say hello", "m1")
+        async with standing_still(url, (await thread_daemon.threads.get(REF)).row.id):
+            assert (await thread_daemon.talk("recall hello", "m2")).row.answer == "yes\n"
 
 
 @pytest.mark.scripted_first
-async def test_a_daemon_stopped_in_a_transaction_with_real_sandboxes(agent_town: Town, url: str) -> None:
+async def test_a_daemon_stopped_in_a_transaction_with_real_sandboxes(agent_site: RealSite, url: str) -> None:
     """The same: nobody notices, and there is no other sandbox."""
-    town = agent_town
-    async with town.daemon(store=await Store.open(url)) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        async with standing_still(url, (await desk.threads.get(REF)).row.id):
-            await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+    site = agent_site
+    async with site.daemon(store=await Store.open(url)) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        async with standing_still(url, (await thread_daemon.threads.get(REF)).row.id):
+            await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)
 
 
-async def answered(desk: Desk, thread_id: str, name: str) -> None:
+async def answered(thread_daemon: ThreadDaemon, thread_id: str, name: str) -> None:
     """Looked for now and then: so many who look all the time would be all that the machine does."""
 
     async def done() -> bool:
-        return (await desk.tools.store.messages.get(thread_id, name)).status == "done"
+        return (await thread_daemon.tools.store.messages.get(thread_id, name)).status == "done"
 
     await until(done, f"{name} is answered", 120, every=0.2)
 
 
-async def sent(desk: Desk, name: str, ref: ThreadRef) -> None:
+async def sent(thread_daemon: ThreadDaemon, name: str, ref: ThreadRef) -> None:
     """As a client does it: on a machine that is too busy, Postgres takes a transaction for one that stands still."""
     while True:
         try:
-            await desk.say(f"say {name}", name, ref, Mode.COLLECT)
+            await thread_daemon.say(f"say {name}", name, ref, Mode.COLLECT)
             return
         except Unavailable:
             await linger(0.2)
 
 
-async def raced(desks: Sequence[Desk], ref: ThreadRef, few: asyncio.Semaphore) -> str:
+async def raced(daemons: Sequence[ThreadDaemon], ref: ThreadRef, few: asyncio.Semaphore) -> str:
     """Both are sent a message to a new thread at once; the thread's sandbox, when both messages are answered."""
-    one, two = desks
+    one, two = daemons
     async with few:
         await asyncio.gather(sent(one, "a", ref), sent(two, "b", ref))
         thread = await one.threads.get(ref)
@@ -224,11 +224,13 @@ async def raced(desks: Sequence[Desk], ref: ThreadRef, few: asyncio.Semaphore) -
     return again.session_id
 
 
-async def destroyed(desks: tuple[Desk, Desk], session_id: str, few: asyncio.Semaphore) -> None:
+async def destroyed(daemons: tuple[ThreadDaemon, ThreadDaemon], session_id: str, few: asyncio.Semaphore) -> None:
     """By the host that has it."""
     async with few:
-        home = (await desks[0].tools.store.sessions.get(session_id)).node
-        await next(desk for desk in desks if desk.tools.node == home).sessions.destroy(session_id)
+        home = (await daemons[0].tools.store.sessions.get(session_id)).node
+        await next(thread_daemon for thread_daemon in daemons if thread_daemon.tools.node == home).sessions.destroy(
+            session_id
+        )
 
 
 async def test_no_thread_ever_has_two_sandboxes(tmp_path: Path, url: str) -> None:
@@ -236,42 +238,42 @@ async def test_no_thread_ever_has_two_sandboxes(tmp_path: Path, url: str) -> Non
     one, two = Host("node_one", tmp_path / "one", url), Host("node_two", tmp_path / "two", url)
     done, few = 0, asyncio.Semaphore(AT_ONCE)
     async with one.up(), two.up(), one.daemon(RACING) as first, two.daemon(RACING) as second:
-        desks = (first, second)
+        daemons = (first, second)
         while done < RACES:
             refs = [ThreadRef("root", f"race:{number}") for number in range(done, min(done + ROUND, RACES))]
-            owned = await asyncio.gather(*(raced(desks, ref, few) for ref in refs))
+            owned = await asyncio.gather(*(raced(daemons, ref, few) for ref in refs))
             assert sorted(sandboxes(one, two)) == sorted(owned)
             assert len(ran(one, two)) == len(set(ran(one, two)))
-            await asyncio.gather(*(destroyed(desks, session_id, few) for session_id in owned))
+            await asyncio.gather(*(destroyed(daemons, session_id, few) for session_id in owned))
             await until(lambda: not sandboxes(one, two), "all gone")
             one.agents.ran.clear()
             two.agents.ran.clear()
             done += len(refs)
-            creates = [call for desk in desks for call in desk.driver.calls if call[0] == "create"]
+            creates = [call for thread_daemon in daemons for call in thread_daemon.driver.calls if call[0] == "create"]
             assert len(creates) == done
             print(f"{done} races, {len(creates)} sandboxes made")
 
 
 @pytest.mark.scripted_first
-async def test_no_thread_has_two_real_sandboxes(agent_town: Town, url: str) -> None:
+async def test_no_thread_has_two_real_sandboxes(agent_site: RealSite, url: str) -> None:
     """The same on two hosts with real ones: there are as many as threads, by the runtimes' own lists."""
-    town = agent_town
+    site = agent_site
     settings, few = replace(RACING, poll_seconds=0.5), asyncio.Semaphore(REAL_AT_ONCE)
     refs = [
-        ThreadRef("root", f"race:{number}") for number in range(REAL_RACES if town.agent == "scripted" else FEW_RACES)
+        ThreadRef("root", f"race:{number}") for number in range(REAL_RACES if site.agent == "scripted" else FEW_RACES)
     ]
-    with open_agent_town(town.agent, "node_two") as other:
+    with open_agent_site(site.agent, "node_two") as other:
         async with contextlib.AsyncExitStack() as stack:
-            desks = [
-                await stack.enter_async_context(one.daemon(settings, await Store.open(url))) for one in (town, other)
+            daemons = [
+                await stack.enter_async_context(one.daemon(settings, await Store.open(url))) for one in (site, other)
             ]
-            owned = await asyncio.gather(*(raced(desks, ref, few) for ref in refs))
-            assert sorted(town.sandboxes() + other.sandboxes()) == sorted(owned)
+            owned = await asyncio.gather(*(raced(daemons, ref, few) for ref in refs))
+            assert sorted(site.sandboxes() + other.sandboxes()) == sorted(owned)
             assert await ever_made(url) == set(owned)
             for ref in refs:
-                await made_once(desks[0], ref)
-                await desks[0].threads.delete(ref)
-            await asyncio.gather(only(town), only(other))
+                await made_once(daemons[0], ref)
+                await daemons[0].threads.delete(ref)
+            await asyncio.gather(only(site), only(other))
 
 
 async def ever_made(url: str) -> set[str]:
@@ -284,10 +286,10 @@ async def ever_made(url: str) -> set[str]:
         await engine.dispose()
 
 
-async def made_once(desk: RealDesk, ref: ThreadRef) -> None:
+async def made_once(thread_daemon: RealThreadDaemon, ref: ThreadRef) -> None:
     """Its sandbox was made once, both were answered, once, and the row has no complaint."""
-    events = await desk.events(ref)
+    events = await thread_daemon.events(ref)
     told = [event.data["how"] for event in events if event.kind == Kind.RESOLVED]
     assert told == [How.CREATED], told
     assert sorted(text_of(events).split()) == ["a", "b"]
-    assert (await desk.threads.get(ref)).row.last_error is None
+    assert (await thread_daemon.threads.get(ref)).row.last_error is None

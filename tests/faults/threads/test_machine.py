@@ -23,16 +23,16 @@ from holdfast.records.threads import MessageStatus, Mode
 from holdfast.threads.names import ThreadRef
 from support.daemons.crash_points import CuttingFuse
 from support.daemons.doomed import mortal
-from support.house import tick
+from support.fake_host import tick
 from support.threads.promises import CHANNELS, Kept, Promises, Said, Talk, Upload
-from support.threads.threads import Desk, Street, open_street, pieces
+from support.threads.threads import FakeSite, ThreadDaemon, open_site, pieces
 from support.waiting import until
 
 REFS = [ThreadRef("root", "machine:a"), ThreadRef("root", "machine:b")]
 pytestmark = pytest.mark.timeout(3600)
 
 T = TypeVar("T")
-Work = Callable[[Desk], Coroutine[None, None, T]]
+Work = Callable[[ThreadDaemon], Coroutine[None, None, T]]
 threads = st.sampled_from(REFS)
 channels = st.sampled_from(CHANNELS)
 nth = st.integers(0, 3)
@@ -40,7 +40,7 @@ nth = st.integers(0, 3)
 modes = st.sampled_from([Mode.QUEUE, Mode.QUEUE, Mode.STEER, Mode.COLLECT])
 begun = precondition(lambda self: any(talk.said for talk in self.talks.values()))
 _OVER = (MessageStatus.DONE, MessageStatus.FAILED, MessageStatus.CANCELED)
-_METHODS = ["health", "resume_session", "prompt", "events", "steer", "accepted", "create_session", "revert"]
+_METHODS = ["health", "resume_conversation", "prompt", "events", "steer", "accepted", "create_conversation", "revert"]
 _METHODS += ["abort", "answer"]
 
 
@@ -54,8 +54,8 @@ class Threads(RuleBasedStateMachine):
         self._outer, self._inner = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
         self._begun: set[asyncio.Task[object]] = set()
         self.talks = {ref.key: Talk() for ref in REFS}
-        self.street: Street = self._run(self._outer.enter_async_context(open_street(Path(self._directory.name))))
-        self.promises = Promises(self.street)
+        self.site: FakeSite = self._run(self._outer.enter_async_context(open_site(Path(self._directory.name))))
+        self.promises = Promises(self.site)
         self._run(self._start())
 
     # -- daemons -----------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Threads(RuleBasedStateMachine):
 
     async def _start(self) -> None:
         self.fuse = CuttingFuse()
-        self.desk: Desk = await self._inner.enter_async_context(mortal(self.street, self.fuse))
+        self.thread_daemon: ThreadDaemon = await self._inner.enter_async_context(mortal(self.site, self.fuse))
 
     async def _replace(self) -> None:
         """By another daemon. Who waits for an answer of this one gets none."""
@@ -89,7 +89,7 @@ class Threads(RuleBasedStateMachine):
 
     async def _insist(self, work: Work[T]) -> T:
         while True:
-            task, died = asyncio.ensure_future(work(self.desk)), asyncio.create_task(self.fuse.blown.wait())
+            task, died = asyncio.ensure_future(work(self.thread_daemon)), asyncio.create_task(self.fuse.blown.wait())
             await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
             died.cancel()
             if not self.fuse.blown.is_set():
@@ -101,12 +101,12 @@ class Threads(RuleBasedStateMachine):
     def _try(self, work: Work[object], wait: bool = True) -> None:
         """What may be refused; with ``wait``, until it is known. Else it goes on with the next steps."""
         if wait:
-            self._do(lambda desk: self._quietly(work(desk)))
+            self._do(lambda thread_daemon: self._quietly(work(thread_daemon)))
         else:
             self._run(self._begin(work))
 
     async def _begin(self, work: Work[object]) -> None:
-        self._begun.add(asyncio.create_task(self._quietly(work(self.desk))))
+        self._begun.add(asyncio.create_task(self._quietly(work(self.thread_daemon))))
         await asyncio.sleep(0)
 
     async def _quietly(self, work: Coroutine[None, None, object]) -> object:
@@ -127,27 +127,27 @@ class Threads(RuleBasedStateMachine):
     def send(self, ref: ThreadRef, channel: str, mode: Mode, attach: bool, makes_file: bool, wait: bool) -> None:
         said = self._send(ref, channel, mode, attach, makes_file)
         if wait and said.name not in self.talks[ref.key].given_up:
-            self._do(lambda desk: self._ended(desk, ref, said.name))
+            self._do(lambda thread_daemon: self._ended(thread_daemon, ref, said.name))
 
-    async def _ended(self, desk: Desk, ref: ThreadRef, name: str) -> None:
+    async def _ended(self, thread_daemon: ThreadDaemon, ref: ThreadRef, name: str) -> None:
         """Who waits answers what is asked meanwhile."""
 
         async def over() -> bool:
-            kept = await self._answer_all(desk, ref)
+            kept = await self._answer_all(thread_daemon, ref)
             return kept is not None and any(one.id == name and one.status in _OVER for one in kept.messages)
 
         await until(over, f"{name} is answered", every=0.05)
 
-    async def _answer_all(self, desk: Desk, ref: ThreadRef, answer: str = "yes") -> Kept | None:
+    async def _answer_all(self, thread_daemon: ThreadDaemon, ref: ThreadRef, answer: str = "yes") -> Kept | None:
         kept = await self.promises.kept(ref)
         for question in kept.questions if kept is not None else []:
-            await self._quietly(desk.threads.answer(ref, question, answer))
+            await self._quietly(thread_daemon.threads.answer(ref, question, answer))
         return kept
 
     @begun
     @rule(ref=threads, answer=st.sampled_from(["yes", "no"]))
     def answer(self, ref: ThreadRef, answer: str) -> None:
-        self._do(lambda desk: self._answer_all(desk, ref, answer))
+        self._do(lambda thread_daemon: self._answer_all(thread_daemon, ref, answer))
 
     def _send(
         self, ref: ThreadRef, channel: str, mode: Mode, attach: bool, makes_file: bool, asks: bool = False
@@ -157,7 +157,7 @@ class Threads(RuleBasedStateMachine):
         said = talk.said[f"m{len(talk.said)}"] = Said(f"m{len(talk.said)}", mode, channel, attached, makes_file, asks)
         if any(not task.done() for task in self._begun):
             talk.given_up.add(said.name)  # an abort may be on its way
-        self._do(lambda desk: self._say(desk, ref, said))
+        self._do(lambda thread_daemon: self._say(thread_daemon, ref, said))
         return said
 
     @rule(ref=threads, channel=channels)
@@ -170,33 +170,33 @@ class Threads(RuleBasedStateMachine):
         for mode, attach, makes_file in [(Mode.QUEUE, False, False), *some]:
             self._send(ref, channel, mode, attach, makes_file)
 
-    async def _say(self, desk: Desk, ref: ThreadRef, said: Said) -> None:
+    async def _say(self, thread_daemon: ThreadDaemon, ref: ThreadRef, said: Said) -> None:
         ids = [upload.id for upload in said.attachments]
-        await desk.say(said.text, said.name, ref, said.mode, said.channel, ids)
+        await thread_daemon.say(said.text, said.name, ref, said.mode, said.channel, ids)
 
     @begun
     @rule(ref=threads, which=nth)
     def send_again(self, ref: ThreadRef, which: int) -> None:
         said = self._nth(ref, which)
         if said is not None:
-            self._do(lambda desk: self._say(desk, ref, said))
+            self._do(lambda thread_daemon: self._say(thread_daemon, ref, said))
 
     @rule(ref=threads, content=st.binary(max_size=40))
     def upload(self, ref: ThreadRef, content: bytes) -> None:
-        found = self._do(lambda desk: desk.threads.upload(ref, "data.bin", pieces(content)))
+        found = self._do(lambda thread_daemon: thread_daemon.threads.upload(ref, "data.bin", pieces(content)))
         self.talks[ref.key].uploads.append(Upload(found.id, found.name, content))
 
     @begun
     @rule(ref=threads, channel=channels)
     def resolve(self, ref: ThreadRef, channel: str) -> None:
-        found = self._do(lambda desk: desk.threads.resolve(ref, channel=channel))
-        assert found.session_id in self.street.sandboxes()
+        found = self._do(lambda thread_daemon: thread_daemon.threads.resolve(ref, channel=channel))
+        assert found.session_id in self.site.sandboxes()
 
     @begun
     @rule(ref=threads, channel=channels, queued=st.booleans(), wait=st.booleans())
     def abort(self, ref: ThreadRef, channel: str, queued: bool, wait: bool) -> None:
         self._give_up(ref, channel)
-        self._try(lambda desk: desk.threads.abort(ref, channel=channel, queued=queued), wait)
+        self._try(lambda thread_daemon: thread_daemon.threads.abort(ref, channel=channel, queued=queued), wait)
 
     @begun
     @rule(ref=threads, which=nth)
@@ -204,7 +204,7 @@ class Threads(RuleBasedStateMachine):
         said = self._nth(ref, which)
         if said is not None:
             self.talks[ref.key].given_up.add(said.name)
-            self._try(lambda desk: desk.threads.cancel(ref, said.name))
+            self._try(lambda thread_daemon: thread_daemon.threads.cancel(ref, said.name))
 
     @begun
     @rule(ref=threads, channel=channels, which=nth, wait=st.booleans())
@@ -212,21 +212,21 @@ class Threads(RuleBasedStateMachine):
         kept = self._run(self.promises.kept(ref))
         there = [turn for turn in kept.turns if turn.channel == channel and not turn.reverted] if kept else []
         turn = there[max(0, len(there) - 1 - which)].id if there else None
-        self._try(lambda desk: self._revert(desk, ref, channel, turn), wait)
+        self._try(lambda thread_daemon: self._revert(thread_daemon, ref, channel, turn), wait)
 
-    async def _revert(self, desk: Desk, ref: ThreadRef, channel: str, turn: str | None) -> None:
-        back = await desk.threads.revert(ref, turn, channel=channel)
+    async def _revert(self, thread_daemon: ThreadDaemon, ref: ThreadRef, channel: str, turn: str | None) -> None:
+        back = await thread_daemon.threads.revert(ref, turn, channel=channel)
         assert back.row.reverted and turn in (None, back.row.id)
 
     @begun
     @rule(ref=threads, hibernate=st.booleans())
     def pause(self, ref: ThreadRef, hibernate: bool) -> None:
-        self._try(lambda desk: desk.threads.pause(ref, hibernate=hibernate))
+        self._try(lambda thread_daemon: thread_daemon.threads.pause(ref, hibernate=hibernate))
 
     @begun
     @rule(ref=threads)
     def delete(self, ref: ThreadRef) -> None:
-        self._do(lambda desk: desk.threads.delete(ref))
+        self._do(lambda thread_daemon: thread_daemon.threads.delete(ref))
         self.talks[ref.key] = Talk()
 
     def _nth(self, ref: ThreadRef, which: int) -> Said | None:
@@ -242,17 +242,17 @@ class Threads(RuleBasedStateMachine):
     @begun
     @rule(how=st.sampled_from([PausedAs.FROZEN, PausedAs.FILES]), ref=threads)
     def sleep(self, ref: ThreadRef, how: PausedAs) -> None:
-        self._with_sandbox(ref, lambda desk, session: desk.sessions.pause(session, how))
+        self._with_sandbox(ref, lambda thread_daemon, session: thread_daemon.sessions.pause(session, how))
 
     @begun
     @rule(ref=threads, channel=channels)
     def agent_dies(self, ref: ThreadRef, channel: str) -> None:
-        self._with_sandbox(ref, lambda _, session: _sync(lambda: self.street.agents.kill(session, channel)))
+        self._with_sandbox(ref, lambda _, session: _sync(lambda: self.site.agents.kill(session, channel)))
 
     @begun
     @rule(ref=threads, channel=channels)
     def agent_forgets(self, ref: ThreadRef, channel: str) -> None:
-        self._with_sandbox(ref, lambda _, session: _sync(lambda: self.street.agents.forget(session, channel)))
+        self._with_sandbox(ref, lambda _, session: _sync(lambda: self.site.agents.forget(session, channel)))
 
     @rule(
         method=st.sampled_from(_METHODS),
@@ -263,24 +263,26 @@ class Threads(RuleBasedStateMachine):
         if method == "prompt" and moment == "after":
             error = AgentFailed("the reply was lost")  # any other says that it was certainly not accepted
         if method == "revert":
-            self.desk.agent.release(method)  # it is told so a few times, and then its user is told that it cannot
+            self.thread_daemon.agent.release(
+                method
+            )  # it is told so a few times, and then its user is told that it cannot
         self._strike_all()
-        self.desk.agent.inject(method, error=error, moment=moment)
+        self.thread_daemon.agent.inject(method, error=error, moment=moment)
 
     @begun
     @rule(ref=threads)
     def link_is_cut(self, ref: ThreadRef) -> None:
-        self._with_sandbox(ref, lambda desk, session: _sync(lambda: desk.driver.cut_link(session)))
+        self._with_sandbox(ref, lambda thread_daemon, session: _sync(lambda: thread_daemon.driver.cut_link(session)))
 
     @begun
     @rule(ref=threads)
     def sandbox_dies(self, ref: ThreadRef) -> None:
-        self._with_sandbox(ref, lambda desk, session: desk.driver.kill(session))
+        self._with_sandbox(ref, lambda thread_daemon, session: thread_daemon.driver.kill(session))
 
     @begun
     @rule(ref=threads)
     def sandbox_is_destroyed(self, ref: ThreadRef) -> None:
-        self._with_sandbox(ref, lambda desk, session: desk.sessions.destroy(session))
+        self._with_sandbox(ref, lambda thread_daemon, session: thread_daemon.sessions.destroy(session))
 
     @begun
     @rule()
@@ -296,16 +298,18 @@ class Threads(RuleBasedStateMachine):
     @begun
     @rule()
     def janitor(self) -> None:
-        self._do(lambda desk: desk.threads.janitor.tick())
-        self._do(lambda desk: tick(desk.sessions))
+        self._do(lambda thread_daemon: thread_daemon.threads.janitor.tick())
+        self._do(lambda thread_daemon: tick(thread_daemon.sessions))
 
-    def _with_sandbox(self, ref: ThreadRef, strike: Callable[[Desk, str], Coroutine[None, None, object]]) -> None:
+    def _with_sandbox(
+        self, ref: ThreadRef, strike: Callable[[ThreadDaemon, str], Coroutine[None, None, object]]
+    ) -> None:
         kept = self._run(self.promises.kept(ref))
         session = None if kept is None else kept.row.session_id
-        box = self.street.house.world.sandboxes.get(session or "")
+        box = self.site.host.world.sandboxes.get(session or "")
         if session is not None and box is not None and box.runner is not None:
             self.talks[ref.key].struck = True
-            self._try(lambda desk: strike(desk, session))
+            self._try(lambda thread_daemon: strike(thread_daemon, session))
 
     # -- the promises ------------------------------------------------------------------------------------------------
 
@@ -329,9 +333,9 @@ class Threads(RuleBasedStateMachine):
         if self.fuse.blown.is_set():
             await self._replace()
         for method in _METHODS:
-            self.desk.agent.release(method)
+            self.thread_daemon.agent.release(method)
         await asyncio.gather(*self._begun)
-        await tick(self.desk.sessions)  # who died in its sleep is found by that
+        await tick(self.thread_daemon.sessions)  # who died in its sleep is found by that
         for ref in REFS:
             talk = self.talks[ref.key]
             await self._at_rest(ref)
@@ -339,20 +343,20 @@ class Threads(RuleBasedStateMachine):
             for channel in sorted({said.channel for said in talk.said.values()}):
                 last = Said(f"m{len(talk.said)}", channel=channel)
                 talk.said[last.name] = last
-                await self._say(self.desk, ref, last)
-                assert (await self.desk.ended(last.name, ref)).row.stop_reason == "end_turn", "stuck"
+                await self._say(self.thread_daemon, ref, last)
+                assert (await self.thread_daemon.ended(last.name, ref)).row.stop_reason == "end_turn", "stuck"
             if talk.said:
                 await self.promises.hold(ref, talk)
                 await self.promises.settled(ref, talk)
-        await self.desk.threads.janitor.tick()
+        await self.thread_daemon.threads.janitor.tick()
         kept = [(ref, await self.promises.kept(ref)) for ref in REFS]
         owned = {one.row.session_id for _ref, one in kept if one is not None}
         needed = {one.row.session_id for ref, one in kept if one is not None and self.talks[ref.key].said}
-        await until(lambda: needed <= set(self.street.sandboxes()) <= owned, "P1: one sandbox each")
+        await until(lambda: needed <= set(self.site.sandboxes()) <= owned, "P1: one sandbox each")
 
     async def _at_rest(self, ref: ThreadRef) -> None:
         async def so() -> bool:
-            kept = await self._answer_all(self.desk, ref)
+            kept = await self._answer_all(self.thread_daemon, ref)
             return kept is None or kept.at_rest
 
         await until(so, f"{ref.key} is at rest", every=0.05)

@@ -11,13 +11,22 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.agents.base import AgentSessionId, Place, Prompt
+from holdfast.agents.base import ConversationId, Place, Prompt
 from holdfast.agents.supervisor import Launch
 from holdfast.errors import AgentFailed, Unavailable
 from holdfast.threads.types import TurnView
 from support.agents.faulty_agent import FaultyShippedAgent, command_with_between
-from support.agents.towns import PATIENCE
-from support.threads.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, sandbox_of, there
+from support.agents.sites import PATIENCE
+from support.threads.real_threads import (
+    REAL,
+    RealSite,
+    RealThreadDaemon,
+    forgotten,
+    opened,
+    remembers,
+    sandbox_of,
+    there,
+)
 from support.threads.threads import REF
 from support.waiting import until
 
@@ -37,106 +46,106 @@ def between(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Launch, "command", command_with_between(Launch.command))
 
 
-async def lines_of(desk: RealDesk, path: str) -> Sequence[str]:
+async def lines_of(thread_daemon: RealThreadDaemon, path: str) -> Sequence[str]:
     """Of a file that need not be there."""
-    session_id = await sandbox_of(desk)
-    if not await there(desk, session_id, path):
+    session_id = await sandbox_of(thread_daemon)
+    if not await there(thread_daemon, session_id, path):
         return []
-    return (await desk.sessions.read_file(session_id, path, max_bytes=None))[0].decode().split()
+    return (await thread_daemon.sessions.read_file(session_id, path, max_bytes=None))[0].decode().split()
 
 
 @in_the_long_run
-async def test_an_agent_that_answers_wrongly_once(agent_town: Town) -> None:
+async def test_an_agent_that_answers_wrongly_once(agent_site: RealSite) -> None:
     """5xx, 404, garbage or nothing: to what it is asked before a turn, and, when it was started again, on the way to
     its conversation. Nobody notices, and a prompt is not run twice."""
-    town = agent_town
-    async with town.daemon(patience=IMPATIENT) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        agent = await FaultyShippedAgent.instead(town, desk)
-        await remembers(desk, town, file=True, name="between")  # all goes through the program, and is well
-        for op in ("ask",) if town.agent == "opencode" else ("ask", "load"):
+    site = agent_site
+    async with site.daemon(patience=IMPATIENT) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        agent = await FaultyShippedAgent.instead(site, thread_daemon)
+        await remembers(thread_daemon, site, file=True, name="between")  # all goes through the program, and is well
+        for op in ("ask",) if site.agent == "opencode" else ("ask", "load"):
             for how in WRONG:
                 if op == "load":
                     await agent.stop()
                 await agent.fail(op, how)
                 name = f"{op}-{how}"
-                turn = await desk.talk(f"run echo {name} >> /workspace/ran\nrecall the password is kelp", name)
+                turn = await thread_daemon.talk(f"run echo {name} >> /workspace/ran\nrecall the password is kelp", name)
                 assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["yes"]), (name, turn)
                 assert await agent.has_failed(op), name
-                assert (await lines_of(desk, "/workspace/ran")).count(name) == 1, name
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+                assert (await lines_of(thread_daemon, "/workspace/ran")).count(name) == 1, name
+        await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)
 
 
 @in_the_long_run
-async def test_an_agent_that_answers_a_prompt_wrongly(agent_town: Town) -> None:
+async def test_an_agent_that_answers_a_prompt_wrongly(agent_site: RealSite) -> None:
     """One that is asked by HTTP, and has not taken it up, is asked again. To others' error there is nothing to add, as
     nobody knows what they have done: the turn ends with it. Never is a prompt run twice."""
-    town = agent_town
-    async with town.daemon(patience=IMPATIENT) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        agent = await FaultyShippedAgent.instead(town, desk)
-        for how in WRONG if town.agent == "opencode" else ("5xx", "404"):
+    site = agent_site
+    async with site.daemon(patience=IMPATIENT) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        agent = await FaultyShippedAgent.instead(site, thread_daemon)
+        for how in WRONG if site.agent == "opencode" else ("5xx", "404"):
             await agent.fail("prompt", how)
-            turn = await desk.talk(f"run echo {how} >> /workspace/ran\nsay done", how)
+            turn = await thread_daemon.talk(f"run echo {how} >> /workspace/ran\nsay done", how)
             assert await agent.has_failed("prompt"), how
-            await told_or_done(desk, town, turn, how)
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+            await told_or_done(thread_daemon, site, turn, how)
+        await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)
 
 
-async def told_or_done(desk: RealDesk, town: Town, turn: TurnView, how: str) -> None:
-    ran = (await lines_of(desk, "/workspace/ran")).count(how)
-    if town.agent == "opencode":
+async def told_or_done(thread_daemon: RealThreadDaemon, site: RealSite, turn: TurnView, how: str) -> None:
+    ran = (await lines_of(thread_daemon, "/workspace/ran")).count(how)
+    if site.agent == "opencode":
         assert (turn.row.stop_reason, (turn.row.answer or "").split(), ran) == ("end_turn", ["done"], 1), (how, turn)
     else:
         assert (turn.row.stop_reason, ran) == ("error", 0) and (turn.row.error or {})["message"], (how, turn)
 
 
-async def test_an_agent_that_says_garbage_in_mid_turn(agent_town: Town) -> None:
-    town = agent_town
-    async with town.daemon() as desk:
-        await opened(desk)
-        agent = await FaultyShippedAgent.instead(town, desk)
+async def test_an_agent_that_says_garbage_in_mid_turn(agent_site: RealSite) -> None:
+    site = agent_site
+    async with site.daemon() as thread_daemon:
+        await opened(thread_daemon)
+        agent = await FaultyShippedAgent.instead(site, thread_daemon)
         await agent.fail("turn", "garbage")
-        turn = await desk.talk("say one\nrun true\nsay two", "m1")
+        turn = await thread_daemon.talk("say one\nrun true\nsay two", "m1")
         assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["one", "two"]), turn
         assert await agent.has_failed("turn")
-        await remembers(desk, town, file=True)
-        await forgotten(town, desk)
+        await remembers(thread_daemon, site, file=True)
+        await forgotten(site, thread_daemon)
 
 
-async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(agent_town: Town) -> None:
+async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(agent_site: RealSite) -> None:
     """Of HTTP, it is the agent's own answer; of lines on stdin, the runner's word that they were taken: there the agent
     is stopped before anybody looks, so that it has begun, or never will."""
-    town = agent_town
-    async with town.daemon(patience=IMPATIENT) as desk:
-        await opened(desk)
-        if town.agent in BY_HTTP:
-            agent = await FaultyShippedAgent.instead(town, desk)
+    site = agent_site
+    async with site.daemon(patience=IMPATIENT) as thread_daemon:
+        await opened(thread_daemon)
+        if site.agent in BY_HTTP:
+            agent = await FaultyShippedAgent.instead(site, thread_daemon)
             await agent.fail("prompt", "lost")
         else:
-            lose_word_of_input(desk, b"echo x")
-        turn = await desk.talk("run echo x >> /workspace/ran\nsay done", "m1")
-        ran = await lines_of(desk, "/workspace/ran")
+            lose_word_of_input(thread_daemon, b"echo x")
+        turn = await thread_daemon.talk("run echo x >> /workspace/ran\nsay done", "m1")
+        ran = await lines_of(thread_daemon, "/workspace/ran")
         assert (turn.row.accepted, turn.row.attempts) == (True, 1), turn
-        if town.agent in BY_HTTP:
+        if site.agent in BY_HTTP:
             assert await agent.has_failed("prompt")
             assert (turn.row.stop_reason, (turn.row.answer or "").split(), ran) == ("end_turn", ["done"], ["x"]), turn
         else:
             assert turn.row.stop_reason == "error" and (turn.row.error or {})["message"] and len(ran) <= 1, (turn, ran)
-        await remembers(desk, town, file=True)
-        assert len(await lines_of(desk, "/workspace/ran")) == len(ran)
-        await forgotten(town, desk)
+        await remembers(thread_daemon, site, file=True)
+        assert len(await lines_of(thread_daemon, "/workspace/ran")) == len(ran)
+        await forgotten(site, thread_daemon)
 
 
-def lose_word_of_input(desk: RealDesk, word: bytes) -> None:
+def lose_word_of_input(thread_daemon: RealThreadDaemon, word: bytes) -> None:
     """The next input with this word in it is taken by the process, and the runner's answer is not heard."""
-    write, lost = desk.sessions.processes.write, list[bytes]()
+    write, lost = thread_daemon.sessions.processes.write, list[bytes]()
 
     async def unheard(session_id: str, process_id: str, data: bytes, *, close: bool) -> None:
         await write(session_id, process_id, data, close=close)
@@ -144,57 +153,57 @@ def lose_word_of_input(desk: RealDesk, word: bytes) -> None:
             lost.append(data)
             raise Unavailable("the runner did not answer")
 
-    desk.sessions.processes.write = unheard  # type: ignore[method-assign]  # the same, once without an answer
+    thread_daemon.sessions.processes.write = unheard  # type: ignore[method-assign]  # the same, once without an answer
 
 
 @in_the_long_run
-async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(agent_town: Town) -> None:
+async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(agent_site: RealSite) -> None:
     """It had, and nobody heard of it; the new one is not asked, as it would be the second time."""
-    town = agent_town
-    async with town.daemon() as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        agent = desk.tools.agents.get(town.agent)
+    site = agent_site
+    async with site.daemon() as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        agent = thread_daemon.tools.agents.get(site.agent)
         ask = agent.prompt
 
-        async def unheard(place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-            await ask(place, session, prompt)
+        async def unheard(place: Place, conversation: ConversationId, prompt: Prompt) -> None:
+            await ask(place, conversation, prompt)
             agent.prompt = ask  # type: ignore[method-assign]  # as it was
-            await until(lambda: there(desk, before, "/workspace/ran"), "it has run")
-            await asyncio.to_thread(town.delete, before)
+            await until(lambda: there(thread_daemon, before, "/workspace/ran"), "it has run")
+            await asyncio.to_thread(site.delete, before)
             raise AgentFailed("nobody has heard what it answered")
 
         agent.prompt = unheard  # type: ignore[method-assign]  # the same, once without an answer
-        turn = await desk.talk("write /workspace/ran x\nwait-for /workspace/never", "m1")
+        turn = await thread_daemon.talk("write /workspace/ran x\nwait-for /workspace/never", "m1")
         assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "sandbox_lost"), turn
         assert (turn.row.accepted, turn.row.attempts) == (False, 1)
-        assert (await desk.threads.message(REF, "m1")).status == "failed"
-        await remembers(desk, town, file=False)
-        now = await sandbox_of(desk)
-        assert now != before and not await there(desk, now, "/workspace/ran")
-        await forgotten(town, desk)
+        assert (await thread_daemon.threads.message(REF, "m1")).status == "failed"
+        await remembers(thread_daemon, site, file=False)
+        now = await sandbox_of(thread_daemon)
+        assert now != before and not await there(thread_daemon, now, "/workspace/ran")
+        await forgotten(site, thread_daemon)
 
 
 @in_the_long_run
 @pytest.mark.parametrize("how", ["5xx", "garbage", "nothing"])
-async def test_an_agent_that_answers_wrongly_for_good(agent_town: Town, how: str) -> None:
+async def test_an_agent_that_answers_wrongly_for_good(agent_site: RealSite, how: str) -> None:
     """The turn ends with an error, and the row says why; nothing proves that the sandbox is gone."""
-    town = agent_town
+    site = agent_site
     patience = replace(PATIENCE, start=20.0, health=2.0, request=4.0, hung=4.0)
-    async with town.daemon(replace(REAL, resolve_seconds=1.0), patience=patience) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        agent = await FaultyShippedAgent.instead(town, desk)
+    async with site.daemon(replace(REAL, resolve_seconds=1.0), patience=patience) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        agent = await FaultyShippedAgent.instead(site, thread_daemon)
         await agent.fail("any", f"{how} always")
-        turn = await desk.talk("say anybody there?", "m1")
-        row = await desk.threads.get(REF)
+        turn = await thread_daemon.talk("say anybody there?", "m1")
+        row = await thread_daemon.threads.get(REF)
         code = (turn.row.error or {})["code"]
         assert (turn.row.stop_reason, code in ("agent_down", "agent_failed")) == ("error", True), turn
         assert (row.row.session_id, row.row.resume_failures) == (before, 1)
         assert row.row.last_error is not None and row.row.last_error.startswith(str(code))
-        assert (await desk.threads.message(REF, "m1")).status == "failed"
+        assert (await thread_daemon.threads.message(REF, "m1")).status == "failed"
         await agent.be_well("any")
-    async with town.daemon() as desk:
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+    async with site.daemon() as thread_daemon:
+        await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)

@@ -1,4 +1,4 @@
-"""Faults around a thread on real sandboxes: its link, its agent's answers, the clock, the database, its preview.
+"""Faults around a thread on real sandboxes: its link, its agent's answers, the clock, and the database.
 
 As in ``test_thread_real``: what the user sees, what the row says, which sandboxes there are.
 """
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-import httpx2
 import pytest
 
 from holdfast.errors import HoldfastError
@@ -20,8 +19,17 @@ from holdfast.threads.types import How
 from support.agents.faulty_agent import FaultyAgent
 from support.agents.scripted_harness import PATIENCE
 from support.servers.postgres import MISSING, Postgres, running_postgres
-from support.servers.preview_server import PreviewServer
-from support.threads.real_threads import REAL, RealDesk, Town, forgotten, opened, remembers, said, sandbox_of, there
+from support.threads.real_threads import (
+    REAL,
+    RealSite,
+    RealThreadDaemon,
+    forgotten,
+    opened,
+    remembers,
+    said,
+    sandbox_of,
+    there,
+)
 from support.threads.threads import REF, text_of
 from support.waiting import until
 
@@ -30,179 +38,183 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 DAY = 24 * 3600.0
 
 
-async def touch(desk: RealDesk, path: str) -> None:
-    await desk.sessions.write_file(await sandbox_of(desk), path, b"", mode=None)
+async def touch(thread_daemon: RealThreadDaemon, path: str) -> None:
+    await thread_daemon.sessions.write_file(await sandbox_of(thread_daemon), path, b"", mode=None)
 
 
-async def has_come_to(desk: RealDesk, number: int) -> bool:
-    return str(number) in text_of(await desk.events()).split()
+async def has_come_to(thread_daemon: RealThreadDaemon, number: int) -> bool:
+    return str(number) in text_of(await thread_daemon.events()).split()
 
 
-async def at_rest(desk: RealDesk) -> None:
+async def at_rest(thread_daemon: RealThreadDaemon) -> None:
     """Nobody works on the thread, so its lease can be had."""
-    thread_id = (await desk.threads.get(REF)).row.id
-    await until(lambda: not desk.threads._office.works_on(thread_id), "at rest")
+    thread_id = (await thread_daemon.threads.get(REF)).row.id
+    await until(lambda: not thread_daemon.threads._office.works_on(thread_id), "at rest")
 
 
 # -- the link --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_link_that_is_cut_between_deltas(agent_town: Town, agent_desk: RealDesk) -> None:
+async def test_a_link_that_is_cut_between_deltas(agent_site: RealSite, agent_daemon: RealThreadDaemon) -> None:
     """All connections of the runner, five times: every word is told once, and the row says nothing. Of an agent that
     ships the answer of the model is cut, too, with all that it had said: it is asked again, and gives up if that
     happens too often, so once must do."""
-    town, desk = agent_town, agent_desk
-    cuts = range(5, 55, 10) if town.agent == "scripted" else [5]
-    before, numbers = await sandbox_of(desk), [str(number) for number in range(60)]
-    await desk.say("\n".join(f"say {number}\nsleep 0.02" for number in numbers), "m1")
+    site, thread_daemon = agent_site, agent_daemon
+    cuts = range(5, 55, 10) if site.agent == "scripted" else [5]
+    before, numbers = await sandbox_of(thread_daemon), [str(number) for number in range(60)]
+    await thread_daemon.say("\n".join(f"say {number}\nsleep 0.02" for number in numbers), "m1")
     for number in cuts:
-        await until(partial(has_come_to, desk, number), "it goes on")
-        assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
-    turn = await desk.ended("m1")
+        await until(partial(has_come_to, thread_daemon, number), "it goes on")
+        assert await asyncio.to_thread(site.cut_link, before) >= 2, "the control connection and that of the turn"
+    turn = await thread_daemon.ended("m1")
     assert (turn.row.stop_reason, turn.row.error) == ("end_turn", None)
     assert (turn.row.answer or "").split() == numbers
-    if town.agent == "scripted":
-        assert text_of(await desk.events(), turn.row.id).split() == numbers
-    await remembers(desk, town, file=True)
-    assert await sandbox_of(desk) == before
+    if site.agent == "scripted":
+        assert text_of(await thread_daemon.events(), turn.row.id).split() == numbers
+    await remembers(thread_daemon, site, file=True)
+    assert await sandbox_of(thread_daemon) == before
 
 
-async def test_a_link_that_is_cut_while_tools_run(agent_town: Town, agent_desk: RealDesk) -> None:
+async def test_a_link_that_is_cut_while_tools_run(agent_site: RealSite, agent_daemon: RealThreadDaemon) -> None:
     """The same, five times in one turn of any agent: no model is speaking then, so nothing is asked for again."""
-    town, desk = agent_town, agent_desk
-    before, numbers = await sandbox_of(desk), range(5)
+    site, thread_daemon = agent_site, agent_daemon
+    before, numbers = await sandbox_of(thread_daemon), range(5)
     tool = "say {0}\nrun touch /workspace/at-{0}; until [ -e /workspace/go-{0} ]; do sleep 0.05; done"
-    await desk.say("\n".join([*(tool.format(number) for number in numbers), "say end"]), "m1")
+    await thread_daemon.say("\n".join([*(tool.format(number) for number in numbers), "say end"]), "m1")
     for number in numbers:
-        await until(partial(there, desk, before, f"/workspace/at-{number}"), "the tool runs", every=0.05)
-        await until(partial(has_come_to, desk, number), "the turn is read again", every=0.05)
-        assert await asyncio.to_thread(town.cut_link, before) >= 2, "the control connection and that of the turn"
-        await touch(desk, f"/workspace/go-{number}")
-    turn = await desk.ended("m1")
+        await until(partial(there, thread_daemon, before, f"/workspace/at-{number}"), "the tool runs", every=0.05)
+        await until(partial(has_come_to, thread_daemon, number), "the turn is read again", every=0.05)
+        assert await asyncio.to_thread(site.cut_link, before) >= 2, "the control connection and that of the turn"
+        await touch(thread_daemon, f"/workspace/go-{number}")
+    turn = await thread_daemon.ended("m1")
     assert (turn.row.stop_reason, turn.row.error) == ("end_turn", None)
-    assert text_of(await desk.events(), turn.row.id).split() == [*map(str, numbers), "end"]
-    await remembers(desk, town, file=True)
-    assert await sandbox_of(desk) == before
+    assert text_of(await thread_daemon.events(), turn.row.id).split() == [*map(str, numbers), "end"]
+    await remembers(thread_daemon, site, file=True)
+    assert await sandbox_of(thread_daemon) == before
 
 
 # -- what the agent answers --------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_that_answers_wrongly_once(town: Town) -> None:
+async def test_an_agent_that_answers_wrongly_once(site: RealSite) -> None:
     """5xx, 404, garbage or nothing, to whatever it is asked: nobody notices, and a prompt is not run twice."""
-    async with town.daemon(patience=replace(PATIENCE, health=2.0, request=2.0)) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        agent = await FaultyAgent.instead(town, desk)
+    async with site.daemon(patience=replace(PATIENCE, health=2.0, request=2.0)) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        agent = await FaultyAgent.instead(site, thread_daemon)
         for op, how in [(op, how) for op in ("resume", "prompt") for how in ("5xx", "404", "garbage", "nothing")]:
             await agent.fail(op, how)
-            turn = await desk.talk(f"recall the password is kelp\nrun echo {how} >> /workspace/{op}", f"{op}-{how}")
+            turn = await thread_daemon.talk(
+                f"recall the password is kelp\nrun echo {how} >> /workspace/{op}", f"{op}-{how}"
+            )
             assert (turn.row.stop_reason, turn.row.answer) == ("end_turn", "yes\n"), (op, how, turn)
             assert await agent.has_failed(op), (op, how)
-            ran = await desk.sessions.read_file(before, f"/workspace/{op}", max_bytes=None)
+            ran = await thread_daemon.sessions.read_file(before, f"/workspace/{op}", max_bytes=None)
             assert ran[0].decode().split()[-2:].count(how) == 1, (op, how, ran)
         for how in ("5xx", "garbage"):  # and while it is given a new session, since it has lost the old one
             await agent.fail("resume", "404 always")
             await agent.fail("create", how)
-            found = await desk.threads.resolve(REF)
+            found = await thread_daemon.threads.resolve(REF)
             await agent.be_well("resume")
             assert (found.how, found.session_id) == (How.SESSION_REPLACED, before), found
             assert await agent.has_failed("create"), how
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+        await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)
 
 
-async def test_an_agent_that_writes_garbage(town: Town, desk: RealDesk) -> None:
-    turn = await desk.talk("say one\ngarbage\nsay two", "m1")
+async def test_an_agent_that_writes_garbage(site: RealSite, thread_daemon: RealThreadDaemon) -> None:
+    turn = await thread_daemon.talk("say one\ngarbage\nsay two", "m1")
     assert (turn.row.stop_reason, (turn.row.answer or "").split()) == ("end_turn", ["one", "two"])
-    await remembers(desk, town, file=True)
+    await remembers(thread_daemon, site, file=True)
 
 
-async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(town: Town) -> None:
+async def test_an_agent_whose_answer_to_a_prompt_is_lost_is_not_asked_twice(site: RealSite) -> None:
     """Nobody knows whether it has begun, so it is stopped before anybody looks; then it has, or has not."""
-    async with town.daemon(patience=replace(PATIENCE, request=2.0)) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        agent = await FaultyAgent.instead(town, desk)
+    async with site.daemon(patience=replace(PATIENCE, request=2.0)) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        agent = await FaultyAgent.instead(site, thread_daemon)
         await agent.fail("prompt", "lost")
-        turn = await desk.talk("run echo x >> /workspace/ran", "m1")
+        turn = await thread_daemon.talk("run echo x >> /workspace/ran", "m1")
         assert (turn.row.accepted, turn.row.attempts) == (True, 1)
         assert await agent.has_failed("prompt")
-        assert (await desk.sessions.read_file(before, "/workspace/ran", max_bytes=None))[0] == b"x\n"
-        await remembers(desk, town, file=True)
-        await forgotten(town, desk)
+        assert (await thread_daemon.sessions.read_file(before, "/workspace/ran", max_bytes=None))[0] == b"x\n"
+        await remembers(thread_daemon, site, file=True)
+        await forgotten(site, thread_daemon)
 
 
-async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(town: Town, desk: RealDesk) -> None:
+async def test_an_agent_that_is_gone_before_it_is_known_whether_it_had_begun(
+    site: RealSite, thread_daemon: RealThreadDaemon
+) -> None:
     """It had, and nobody heard of it; the new one is not asked, as it would be the second time."""
-    before = await sandbox_of(desk)
-    agent = await FaultyAgent.instead(town, desk)
+    before = await sandbox_of(thread_daemon)
+    agent = await FaultyAgent.instead(site, thread_daemon)
     await agent.fail("prompt", "lost")
-    await desk.say("write /workspace/ran x", "m1")
-    await until(lambda: there(desk, before, "/workspace/ran"), "it has run")
-    await asyncio.to_thread(town.delete, before)
-    turn = await desk.ended("m1")
+    await thread_daemon.say("write /workspace/ran x", "m1")
+    await until(lambda: there(thread_daemon, before, "/workspace/ran"), "it has run")
+    await asyncio.to_thread(site.delete, before)
+    turn = await thread_daemon.ended("m1")
     assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "sandbox_lost")
     assert "not known whether the agent had begun" in str((turn.row.error or {})["message"])
     assert (turn.row.accepted, turn.row.attempts) == (False, 1)
-    assert (await desk.threads.message(REF, "m1")).status == "failed"
-    await remembers(desk, town, file=False)
-    now = await sandbox_of(desk)
-    assert now != before and not await there(desk, now, "/workspace/ran")
+    assert (await thread_daemon.threads.message(REF, "m1")).status == "failed"
+    await remembers(thread_daemon, site, file=False)
+    now = await sandbox_of(thread_daemon)
+    assert now != before and not await there(thread_daemon, now, "/workspace/ran")
 
 
 @pytest.mark.parametrize("how", ["5xx", "garbage", "nothing"])
-async def test_an_agent_that_answers_wrongly_for_good(town: Town, how: str) -> None:
+async def test_an_agent_that_answers_wrongly_for_good(site: RealSite, how: str) -> None:
     """The turn ends with an error, and the row says why; nothing proves that the sandbox is gone."""
     settings = replace(REAL, resolve_seconds=1.0)
-    async with town.daemon(settings, patience=replace(PATIENCE, health=1.0)) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        agent = await FaultyAgent.instead(town, desk)
+    async with site.daemon(settings, patience=replace(PATIENCE, health=1.0)) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        agent = await FaultyAgent.instead(site, thread_daemon)
         await agent.fail("resume", f"{how} always")
-        turn = await desk.talk("say anybody there?", "m1")
-        row = await desk.threads.get(REF)
+        turn = await thread_daemon.talk("say anybody there?", "m1")
+        row = await thread_daemon.threads.get(REF)
         code = "agent_down" if how == "nothing" else "agent_failed"
         assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", code)
         assert (row.row.session_id, row.row.resume_failures) == (before, 1)
         assert row.row.last_error is not None and row.row.last_error.startswith(code)
-        assert (await desk.threads.message(REF, "m1")).status == "failed"
+        assert (await thread_daemon.threads.message(REF, "m1")).status == "failed"
         await agent.be_well("resume")
-    async with town.daemon() as desk:
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+    async with site.daemon() as thread_daemon:
+        await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)
 
 
-async def test_an_agent_that_hangs_in_mid_turn(agent_town: Town) -> None:
+async def test_an_agent_that_hangs_in_mid_turn(agent_site: RealSite) -> None:
     """It is asked whether it lives when it has been silent for long: the turn ends, and the next is answered."""
-    town = agent_town
-    async with town.daemon(patience=replace(PATIENCE, health=1.0)) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        await desk.say("say begun\nwait-for /workspace/never", "m1")
-        await until(partial(said, desk, "begun"), "begun")
-        await town.signal_agent(desk, before, "STOP")
-        turn = await desk.ended("m1")
+    site = agent_site
+    async with site.daemon(patience=replace(PATIENCE, health=1.0)) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        await thread_daemon.say("say begun\nwait-for /workspace/never", "m1")
+        await until(partial(said, thread_daemon, "begun"), "begun")
+        await site.signal_agent(thread_daemon, before, "STOP")
+        turn = await thread_daemon.ended("m1")
         assert turn.row.stop_reason == "error" and (turn.row.error or {})["message"], turn
-        assert text_of(await desk.events(), turn.row.id).split() == ["begun"]
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+        assert text_of(await thread_daemon.events(), turn.row.id).split() == ["begun"]
+        await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)
 
 
-async def test_a_sandbox_deleted_in_mid_turn(agent_town: Town, agent_desk: RealDesk) -> None:
-    town, desk = agent_town, agent_desk
-    before = await sandbox_of(desk)
-    await desk.say("say begun\nwait-for /workspace/never", "m1")
-    await until(partial(said, desk, "begun"), "begun")
-    await asyncio.to_thread(town.delete, before)
-    turn = await desk.ended("m1")
+async def test_a_sandbox_deleted_in_mid_turn(agent_site: RealSite, agent_daemon: RealThreadDaemon) -> None:
+    site, thread_daemon = agent_site, agent_daemon
+    before = await sandbox_of(thread_daemon)
+    await thread_daemon.say("say begun\nwait-for /workspace/never", "m1")
+    await until(partial(said, thread_daemon, "begun"), "begun")
+    await asyncio.to_thread(site.delete, before)
+    turn = await thread_daemon.ended("m1")
     assert (turn.row.stop_reason, (turn.row.error or {})["code"]) == ("error", "sandbox_lost")
-    assert text_of(await desk.events(), turn.row.id).split() == ["begun"]
-    await remembers(desk, town, file=False)
-    assert await sandbox_of(desk) != before
+    assert text_of(await thread_daemon.events(), turn.row.id).split() == ["begun"]
+    await remembers(thread_daemon, site, file=False)
+    assert await sandbox_of(thread_daemon) != before
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -217,31 +229,31 @@ def jump(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("seconds", [30 * DAY, -30 * DAY], ids=["forward", "back"])
-async def test_a_clock_that_jumps(agent_town: Town, jump: list[float], seconds: float) -> None:
+async def test_a_clock_that_jumps(agent_site: RealSite, jump: list[float], seconds: float) -> None:
     """In the middle of a turn, and between two. A month that took a second is no month without use."""
-    town = agent_town
-    async with town.daemon() as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
-        await desk.say("say one\nwait-for /workspace/go\nsay two", "m1")
-        await until(partial(said, desk, "one"), "begun")
+    site = agent_site
+    async with site.daemon() as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
+        await thread_daemon.say("say one\nwait-for /workspace/go\nsay two", "m1")
+        await until(partial(said, thread_daemon, "one"), "begun")
         jump[0] += seconds
-        await desk.threads.janitor.tick()
-        await touch(desk, "/workspace/go")
-        assert (await desk.ended("m1")).row.stop_reason == "end_turn"
-        await remembers(desk, town, file=True, name="m2")
-        await at_rest(desk)
+        await thread_daemon.threads.janitor.tick()
+        await touch(thread_daemon, "/workspace/go")
+        assert (await thread_daemon.ended("m1")).row.stop_reason == "end_turn"
+        await remembers(thread_daemon, site, file=True, name="m2")
+        await at_rest(thread_daemon)
         jump[0] += seconds
         for _ in range(2):
-            await desk.threads.janitor.tick()
-            await desk.sessions._tick()
-        assert await sandbox_of(desk) == before
-        await remembers(desk, town, file=True, name="m3")
+            await thread_daemon.threads.janitor.tick()
+            await thread_daemon.sessions._housekeeping.tick()
+        assert await sandbox_of(thread_daemon) == before
+        await remembers(thread_daemon, site, file=True, name="m3")
     jump[0] = 0.0
-    async with town.daemon() as desk:
-        await remembers(desk, town, file=True, name="m4")
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+    async with site.daemon() as thread_daemon:
+        await remembers(thread_daemon, site, file=True, name="m4")
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)
 
 
 # -- the database ------------------------------------------------------------------------------------------------------
@@ -256,70 +268,29 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.mark.scripted_first
-async def test_postgres_that_crashes_and_comes_back_in_mid_turn(agent_town: Town, postgres: Postgres) -> None:
+async def test_postgres_that_crashes_and_comes_back_in_mid_turn(agent_site: RealSite, postgres: Postgres) -> None:
     """New messages are refused while it is away; the agent goes on, and all that it said is told."""
-    town = agent_town
+    site = agent_site
     name, numbers = f"test_{uuid.uuid4().hex}", [str(number) for number in range(50)]
     postgres.create(name)
-    steady = replace(town.settings, lease_seconds=1000.0)  # nobody takes over: the same daemon goes on, and soon
-    async with town.daemon(steady, await Store.open(postgres.url(name))) as desk:
-        await opened(desk)
-        before = await sandbox_of(desk)
+    steady = replace(site.settings, lease_seconds=1000.0)  # nobody takes over: the same daemon goes on, and soon
+    async with site.daemon(steady, await Store.open(postgres.url(name))) as thread_daemon:
+        await opened(thread_daemon)
+        before = await sandbox_of(thread_daemon)
         script = ["say one", "wait-for /workspace/go", *(f"say {n}" for n in numbers)]
-        await desk.say("\n".join([*script, "write /workspace/done x", "say end"]), "m1")
-        await until(partial(said, desk, "one"), "begun")
+        await thread_daemon.say("\n".join([*script, "write /workspace/done x", "say end"]), "m1")
+        await until(partial(said, thread_daemon, "one"), "begun")
         await asyncio.to_thread(postgres.stop)
-        await desk.sessions.write_file(before, "/workspace/go", b"", mode=None)
-        await until(lambda: there(desk, before, "/workspace/done"), "the agent is done")
-        waiting = asyncio.create_task(desk.say("say hello?", "m2"))
+        await thread_daemon.sessions.write_file(before, "/workspace/go", b"", mode=None)
+        await until(lambda: there(thread_daemon, before, "/workspace/done"), "the agent is done")
+        waiting = asyncio.create_task(thread_daemon.say("say hello?", "m2"))
         await asyncio.to_thread(postgres.start)
         with contextlib.suppress(HoldfastError):  # refused: the client sends it again
             await waiting
-        assert ((await desk.talk("say hello?", "m2")).row.answer or "").strip() == "hello?"
-        turn = await desk.ended("m1")
+        assert ((await thread_daemon.talk("say hello?", "m2")).row.answer or "").strip() == "hello?"
+        turn = await thread_daemon.ended("m1")
         assert turn.row.stop_reason == "end_turn"
-        assert text_of(await desk.events(), turn.row.id).split() == ["one", *numbers, "end"]
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
-
-
-# -- the preview -------------------------------------------------------------------------------------------------------
-
-
-REFUSALS = [(401, "application/json"), (403, "text/html"), (404, "text/plain"), (400, "text/html; charset=utf-8")]
-
-
-@pytest.mark.scripted_first
-async def test_a_preview_that_is_refused(agent_town: Town) -> None:
-    """By a real server, in each of the ways of providers: another one is asked for, and leads to the same sandbox."""
-    town = agent_town
-    settings = replace(town.settings, preview_trust_seconds=0.0)
-    async with PreviewServer() as server, town.daemon(settings, previews=server) as desk:
-        await opened(desk)
-        server.sandbox = desk.sessions
-        before = await sandbox_of(desk)
-        async with httpx2.AsyncClient(trust_env=False) as http:
-
-            async def seen() -> str:
-                """The preview of the thread, which is good."""
-                row = await desk.tools.store.threads.by_key(REF.owner, REF.key)
-                headers = {server.header: row.preview_token or ""}
-                assert (await http.get(f"{row.preview_url}/workspace/a.txt", headers=headers)).text == "kelp"
-                return row.preview_url or ""
-
-            for status, content in REFUSALS:
-                old = await seen()
-                server.withdraw(status, content)
-                found = await desk.threads.resolve(REF)
-                assert (found.how, found.session_id) == (How.REUSED, before), (status, found)
-                assert found.thread.row.preview_url == await seen() != old
-            server.lasts = 30.0  # the next one is about to run out as soon as it is given
-            server.withdraw(*REFUSALS[0])
-            await desk.threads.resolve(REF)
-            server.lasts, old = 3600.0, await seen()
-            await desk.threads.resolve(REF)
-            assert await seen() != old
-        await remembers(desk, town, file=True)
-        assert await sandbox_of(desk) == before
-        await forgotten(town, desk)
+        assert text_of(await thread_daemon.events(), turn.row.id).split() == ["one", *numbers, "end"]
+        await remembers(thread_daemon, site, file=True)
+        assert await sandbox_of(thread_daemon) == before
+        await forgotten(site, thread_daemon)

@@ -16,6 +16,6 @@ def test_nothing_is_lost_doubled_left_or_stuck() -> None:
         pytest.skip(f"NO FAULT IS INJECTED ON REAL SANDBOXES: {reason}")
     seed = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"SOAK_SEED={seed}")  # shown if it fails
-    done = soak(float(os.environ.get("TEST_SOAK_SECONDS", "120")), seed)
+    done = soak(float(os.environ.get("TEST_SOAK_SECONDS", "60")), seed)
     assert sum(map(len, done.journal.sent.values())) > 3
     assert sum(count for fault, count in done.journal.faults.items() if fault.startswith("killed")) > 0

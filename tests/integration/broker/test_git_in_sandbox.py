@@ -15,7 +15,6 @@ from holdfast.broker.door import ModelBroker
 from holdfast.broker.git.environment import PART, git_environment
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.proxy import GitProxy
-from holdfast.broker.models.no_books import NoBooks
 from holdfast.broker.secrets import FileKey
 from holdfast.callers.types import ROOT
 from holdfast.drivers.oci.config import ID_BASE
@@ -30,6 +29,7 @@ from support.machine.machine import processes_of, runtime
 from support.machine.state_dir import open_state_dir
 from support.secrets import ENVIRONMENTS, FILES, counting, in_memory
 from support.servers.git_server import GitServer, git, git_server
+from support.servers.model_door import MemoryBooks
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_QzR7thisisthesecrettokenQzR7"
@@ -37,7 +37,7 @@ MARK = "ghp_QzR7thisissomethingelseQzR7x"
 """Put into the sandbox by the test, to see that the search finds what is there."""
 
 
-class AllThreads(NoBooks):
+class AllThreads(MemoryBooks):
     async def account(self, session_id: str, _channel_tag: str | None, /) -> Account | None:
         return Account(f"thr_{session_id}", "root", "default", None)
 

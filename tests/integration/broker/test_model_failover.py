@@ -10,13 +10,12 @@ from functools import partial
 import pytest
 
 from holdfast.broker.models.asking.breaker import BreakerSettings
-from holdfast.broker.models.providers.catalogue import Kind, Provider
+from holdfast.broker.models.providers.catalogue import Provider, ProviderKind
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.broker.secrets import FixedKey
 from holdfast.vocabulary.models import Wire
 from holdfast.vocabulary.turn_events import Kind as AgentEvent
-from support.house import until
-from support.servers.model_door import ACCOUNT, Door, MemoryBooks, key_of, model_door
+from support.fake_host import until
+from support.servers.model_door import ACCOUNT, Door, FixedKey, MemoryBooks, key_of, model_door
 from support.servers.model_server import Cut, Fault, Garbage, Silent, Status, events_of, model_server
 from support.waiting import linger
 
@@ -70,7 +69,7 @@ async def test_a_key_that_is_repeated_within_a_stream_reaches_nobody(others: tup
 async def test_nobody_listens(wire: Wire) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    kind = {Wire.MESSAGES: Kind.ANTHROPIC, Wire.GEMINI: Kind.GEMINI}.get(wire, Kind.OPENAI)
+    kind = {Wire.MESSAGES: ProviderKind.ANTHROPIC, Wire.GEMINI: ProviderKind.GEMINI}.get(wire, ProviderKind.OPENAI)
     gone = Provider("gone", kind, f"http://127.0.0.1:{port}", FixedKey("k"), (), frozenset({wire}))
     async with model_server() as server, model_door(server, wire, more=[gone]) as door:
         said = await door.ask("say hello from the second", provider="gone", model="m0")
@@ -246,7 +245,7 @@ async def test_a_key_behind_400_is_read_again() -> None:
 
     async with model_server() as server:
         three = Provider(
-            "three", Kind.GEMINI, server.base_url("three"), Changing("old-key"), (), frozenset({Wire.GEMINI})
+            "three", ProviderKind.GEMINI, server.base_url("three"), Changing("old-key"), (), frozenset({Wire.GEMINI})
         )
         async with model_door(server, Wire.GEMINI, more=[three]) as door:
             body = json.dumps({"error": _KEY_INVALID}).encode()
@@ -315,7 +314,7 @@ async def test_a_key_that_was_changed_a_moment_ago_is_read_again() -> None:
 
     async with model_server() as server:
         url = server.base_url("three") + "/v1"
-        three = Provider("three", Kind.OPENAI, url, Changing(), (), frozenset({Wire.CHAT}))
+        three = Provider("three", ProviderKind.OPENAI, url, Changing(), (), frozenset({Wire.CHAT}))
         async with model_door(server, more=[three]) as door:
             server.break_("three", Status(401), times=1)
             assert (await door.ask(provider="three", model="m3")).status == 200

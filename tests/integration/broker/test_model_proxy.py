@@ -10,15 +10,15 @@ import aiohttp
 import pytest
 import structlog
 
-from holdfast.broker.accounts import Account, Call, Limits, Spent
+from holdfast.broker.accounts import Account, Call, SpendingLimits, Spent
 from holdfast.broker.models.answering import passage
 from holdfast.broker.models.intake import room
 from holdfast.broker.models.prices import FREE
-from holdfast.broker.models.providers.catalogue import Kind, Offer, Provider
+from holdfast.broker.models.providers.catalogue import Offer, Provider, ProviderKind
 from holdfast.broker.secrets import FileKey
 from holdfast.errors import Unavailable
 from holdfast.vocabulary.models import Model, Wire, placeholder
-from support.house import until
+from support.fake_host import until
 from support.servers.model_door import ACCOUNT, MemoryBooks, key_of, model_door
 from support.servers.model_server import Garbage, Gated, Huge, Silent, Status, events_of, model_server
 from support.waiting import linger
@@ -137,7 +137,7 @@ async def test_books_that_cannot_be_looked_into() -> None:
         async def spent(self, _account: Account, /) -> Spent:
             raise Unavailable("the database is away")
 
-    books = Closed(replace(ACCOUNT, limits=Limits(spend_usd=1.0)))
+    books = Closed(replace(ACCOUNT, limits=SpendingLimits(spend_usd=1.0)))
     async with model_server() as server, model_door(server, Wire.MESSAGES, books=books) as door:
         said = await door.ask()
         assert said.status == 503 and "retry-after" in said.headers
@@ -184,7 +184,7 @@ async def test_a_question_of_too_many_values() -> None:
 
 
 async def test_nothing_is_read_of_who_has_used_up_its_requests() -> None:
-    account = replace(ACCOUNT, limits=Limits(requests_per_minute=1))
+    account = replace(ACCOUNT, limits=SpendingLimits(requests_per_minute=1))
     async with model_server() as server, model_door(server, books=MemoryBooks(account)) as door:
         assert (await door.send("POST", "/llm/one/v1/chat/completions", data=b"{")).status == 400
         assert (await door.send("POST", "/llm/one/v1/chat/completions", data=b"{")).status == 429
@@ -223,7 +223,9 @@ async def test_too_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_key_that_is_missing_is_the_operators_business() -> None:
     async with model_server() as server:
         key = FileKey(Path("/nowhere/at/all"))
-        three = Provider("three", Kind.OPENAI, server.base_url("three") + "/v1", key, (), frozenset({Wire.CHAT}))
+        three = Provider(
+            "three", ProviderKind.OPENAI, server.base_url("three") + "/v1", key, (), frozenset({Wire.CHAT})
+        )
         books = MemoryBooks(replace(ACCOUNT, preferences=()))
         async with model_door(server, books=books, more=[three]) as door:
             with structlog.testing.capture_logs() as lines:
@@ -242,7 +244,9 @@ async def test_other_providers_and_other_paths() -> None:
 
 async def test_the_demo_is_answered_in_process() -> None:
     wires = tuple(Wire)
-    demo = Provider("demo", Kind.DEMO, "", None, [Offer(Model("demo", "demo-1", wires), FREE)], frozenset(wires))
+    demo = Provider(
+        "demo", ProviderKind.DEMO, "", None, [Offer(Model("demo", "demo-1", wires), FREE)], frozenset(wires)
+    )
     async with model_server() as server:
         for wire in wires:
             async with model_door(server, wire, more=[demo]) as door:
@@ -271,7 +275,7 @@ async def test_models_that_are_not_allowed() -> None:
 @pytest.mark.parametrize("wire", list(Wire))
 @pytest.mark.parametrize("whose", ["limits", "owner_limits"])
 async def test_requests_per_minute(wire: Wire, whose: str) -> None:
-    limits = Limits(requests_per_minute=2)
+    limits = SpendingLimits(requests_per_minute=2)
     account = replace(ACCOUNT, limits=limits) if whose == "limits" else replace(ACCOUNT, owner_limits=limits)
     async with model_server() as server, model_door(server, wire, books=MemoryBooks(account)) as door:
         assert [(await door.ask()).status for _ in range(3)] == [200, 200, 429]
@@ -292,7 +296,7 @@ class SlowBooks(MemoryBooks):
 
 
 async def test_limits_hold_when_many_come_at_once() -> None:
-    account = replace(ACCOUNT, limits=Limits(requests_per_minute=3, spend_usd=1.0))
+    account = replace(ACCOUNT, limits=SpendingLimits(requests_per_minute=3, spend_usd=1.0))
     async with model_server() as server, model_door(server, books=SlowBooks(account)) as door:
         said = await asyncio.gather(*(door.ask() for _ in range(30)))
         assert sorted(one.status for one in said) == [200] * 3 + [429] * 27
@@ -300,7 +304,7 @@ async def test_limits_hold_when_many_come_at_once() -> None:
 
 
 async def test_what_calls_under_way_may_cost_counts_as_spent() -> None:
-    books = SlowBooks(replace(ACCOUNT, preferences=(), limits=Limits(spend_usd=0.001)))
+    books = SlowBooks(replace(ACCOUNT, preferences=(), limits=SpendingLimits(spend_usd=0.001)))
     async with model_server() as server, model_door(server, Wire.MESSAGES, books=books) as door:
         gate = Gated(pieces=2)  # each may have 100 tokens: $0.001
         server.break_("one", gate)
@@ -319,7 +323,7 @@ async def test_what_calls_under_way_may_cost_counts_as_spent() -> None:
 
 
 async def test_tokens_per_minute() -> None:
-    account = replace(ACCOUNT, limits=Limits(tokens_per_minute=5))
+    account = replace(ACCOUNT, limits=SpendingLimits(tokens_per_minute=5))
     async with model_server() as server, model_door(server, books=MemoryBooks(account)) as door:
         assert (await door.ask("say one two three four five six seven")).status == 200
         refused = await door.ask()
@@ -327,7 +331,7 @@ async def test_tokens_per_minute() -> None:
 
 
 async def test_a_budget_is_kept_and_told_of() -> None:
-    books = MemoryBooks(replace(ACCOUNT, limits=Limits(spend_usd=1.0)))
+    books = MemoryBooks(replace(ACCOUNT, limits=SpendingLimits(spend_usd=1.0)))
     books.spent_before = 0.79999
     async with model_server() as server, model_door(server, books=books) as door:
         assert (await door.ask("say one two three four five six seven")).status == 200

@@ -11,13 +11,13 @@ import pytest
 
 from holdfast.broker.demo import wire_of
 from holdfast.broker.dialects import DIALECTS
-from holdfast.broker.dialects.answer import Delta, Reason, gathered
+from holdfast.broker.dialects.answer import Delta, FinishReason, gathered
 from holdfast.broker.dialects.lacks import Target
 from holdfast.broker.dialects.question import (
+    CommonQuestion,
     Image,
     Message,
     Role,
-    Talk,
     Text,
     Thought,
     Tool,
@@ -29,7 +29,7 @@ from holdfast.broker.dialects.reading import Reading
 from holdfast.broker.dialects.sse import EventSplitter
 from holdfast.broker.models.settings import ProxySettings
 from holdfast.vocabulary.models import Wire
-from support.house import until
+from support.fake_host import until
 from support.servers.model_door import ACCOUNT, PRICE, Door, MemoryBooks, Said, key_of, model_door, provider_at
 from support.servers.model_server import Cut, Gated, ModelServer, Silent, Status, model_server
 from support.waiting import linger
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 PAIRS = [(asked, other) for asked in Wire for other in Wire if asked is not other]
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 SCRIPT = "think hm\nsay before\nrun echo hi\nsay after"
-ASKED = Talk(
+ASKED = CommonQuestion(
     "m1",
     [Message(Role.SYSTEM, (Text("Be good."),)), Message(Role.USER, (Text(SCRIPT),))],
     [Tool("bash", "Runs a command.", SCHEMA)],
@@ -49,7 +49,7 @@ each_wire = pytest.mark.parametrize("wire", list(Wire))
 
 
 @asynccontextmanager
-async def house(
+async def host(
     wire: Wire, other: Wire, settings: ProxySettings | None = None
 ) -> AsyncIterator[tuple[ModelServer, Door]]:
     """``one`` speaks the agent's dialect, and fails; ``three`` speaks the other."""
@@ -61,14 +61,16 @@ async def house(
             yield server, door
 
 
-async def put(door: Door, talk: Talk, *, stream: bool) -> Said:
+async def put(door: Door, talk: CommonQuestion, *, stream: bool) -> Said:
     """Asked as an agent would, of ``one``."""
     path, _ = door.request("", stream=stream)
     told = replace(talk, streamed=stream and door.wire is not Wire.GEMINI)
     return await door.send("POST", f"/llm/one{path}", json=DIALECTS[door.wire].write_question(told, Target("m1", 1000)))
 
 
-def heard(wire: Wire, said: Said, *, stream: bool) -> tuple[list[Text | Thought | ToolCall], Reason | None, Reading]:
+def heard(
+    wire: Wire, said: Said, *, stream: bool
+) -> tuple[list[Text | Thought | ToolCall], FinishReason | None, Reading]:
     """What an agent makes of it."""
     assert said.status == 200, said.body
     reader = DIALECTS[wire].reader("x")
@@ -87,10 +89,10 @@ def heard(wire: Wire, said: Said, *, stream: bool) -> tuple[list[Text | Thought 
 async def test_another_dialect_answers_with_a_tool_call_and_takes_its_result(
     wire: Wire, other: Wire, stream: bool
 ) -> None:
-    async with house(wire, other) as (server, door):
+    async with host(wire, other) as (server, door):
         parts, reason, _ = heard(wire, await put(door, ASKED, stream=stream), stream=stream)
         call = parts[-1]
-        assert isinstance(call, ToolCall) and (call.name, reason) == ("bash", Reason.CALLS)
+        assert isinstance(call, ToolCall) and (call.name, reason) == ("bash", FinishReason.CALLS)
         assert json.loads(call.arguments) == {"command": "echo hi"}
         assert parts[:-1] == [Thought("hm\n"), Text("before\n")]
 
@@ -104,7 +106,7 @@ async def test_another_dialect_answers_with_a_tool_call_and_takes_its_result(
         later = [*ASKED.messages, Message(Role.MODEL, tuple(parts)), Message(Role.USER, (result,))]
         said = await put(door, replace(ASKED, messages=later), stream=stream)
         parts, reason, reading = heard(wire, said, stream=stream)
-        assert (parts, reason) == ([Text("after\n")], Reason.STOP)
+        assert (parts, reason) == ([Text("after\n")], FinishReason.STOP)
         read = DIALECTS[other].read_question(json.loads(server.asked("three")[-1].body))
         answer, last = merged(read.messages)[2:]
         assert (answer.role, last) == (Role.MODEL, Message(Role.USER, (result,)))
@@ -130,7 +132,7 @@ LACKING: dict[Wire, dict[str, Any]] = {
 
 @each_wire
 async def test_who_cannot_be_asked_the_same_is_left_out_and_that_is_said(wire: Wire) -> None:
-    async with house(wire, Wire.CHAT if wire is not Wire.CHAT else Wire.MESSAGES) as (server, door):
+    async with host(wire, Wire.CHAT if wire is not Wire.CHAT else Wire.MESSAGES) as (server, door):
         path, body = door.request("say hello")
         said = await door.send("POST", f"/llm/one{path}", json={**body, **LACKING[wire]})
         assert said.status == 529 and not server.asked("three")
@@ -148,16 +150,18 @@ async def test_who_does_not_see_is_left_out_where_there_are_images(other: Wire) 
         async with model_door(server, Wire.CHAT, books=books, more=[replace(three, offers=blind)]) as door:
             server.break_("one", Status(529))
             shown = Message(Role.USER, (Text("say hello"), Image("image/png", "AAAA")))
-            said = await put(door, Talk("m1", [shown]), stream=False)
+            said = await put(door, CommonQuestion("m1", [shown]), stream=False)
             assert said.status == 529 and not server.asked("three")
             assert "three/m3 (images, which it does not see)" in json.loads(said.body)["error"]["message"]
-            assert (await put(door, Talk("m1", [Message(Role.USER, (Text("say hello"),))]), stream=False)).status == 200
+            assert (
+                await put(door, CommonQuestion("m1", [Message(Role.USER, (Text("say hello"),))]), stream=False)
+            ).status == 200
 
 
 @each_wire
 async def test_a_stream_that_breaks_ends_with_an_error_in_the_agents_dialect(wire: Wire) -> None:
     other = Wire.MESSAGES if wire is not Wire.MESSAGES else Wire.RESPONSES
-    async with house(wire, other) as (server, door):
+    async with host(wire, other) as (server, door):
         server.break_("three", Cut(7))
         said = await door.ask("say one two three four five six")
         assert said.status == 200
@@ -173,7 +177,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_in_the_agents_dialect(wir
 @each_wire
 async def test_an_error_in_the_middle_is_told_in_the_agents_dialect(wire: Wire) -> None:
     other = Wire.GEMINI if wire is not Wire.GEMINI else Wire.CHAT
-    async with house(wire, other) as (_, door):
+    async with host(wire, other) as (_, door):
         said = await door.ask("say one two\nfail 500 it burns")
         reader = DIALECTS[wire].reader("x")
         for event in EventSplitter().feed(said.body):
@@ -185,7 +189,7 @@ async def test_an_error_in_the_middle_is_told_in_the_agents_dialect(wire: Wire) 
 
 
 async def test_words_pass_as_they_come() -> None:
-    async with house(Wire.MESSAGES, Wire.CHAT) as (server, door):
+    async with host(Wire.MESSAGES, Wire.CHAT) as (server, door):
         gated = Gated(pieces=2)
         server.break_("three", gated)
         path, body = door.request("say one two three")
@@ -201,7 +205,7 @@ async def test_words_pass_as_they_come() -> None:
 
 
 async def test_what_is_wrong_with_the_translated_question_is_not_told_as_the_agents_fault() -> None:
-    async with house(Wire.MESSAGES, Wire.CHAT) as (server, door):
+    async with host(Wire.MESSAGES, Wire.CHAT) as (server, door):
         server.break_("three", Status(400))
         said = await door.ask()
         assert (said.status, json.loads(said.body)["error"]["message"]) == (
@@ -212,7 +216,7 @@ async def test_what_is_wrong_with_the_translated_question_is_not_told_as_the_age
 
 
 async def test_where_all_fail_the_last_ones_words_are_told_in_the_agents_dialect() -> None:
-    async with house(Wire.MESSAGES, Wire.GEMINI) as (server, door):
+    async with host(Wire.MESSAGES, Wire.GEMINI) as (server, door):
         server.break_("three", Status(429, {"retry-after": "7"}))
         said = await door.ask()
         assert (said.status, said.headers["retry-after"]) == (429, "7")
@@ -222,7 +226,7 @@ async def test_where_all_fail_the_last_ones_words_are_told_in_the_agents_dialect
 
 async def test_the_only_one_who_can_be_asked_has_time() -> None:
     quick = ProxySettings(first_byte_seconds=0.2, answer_seconds=30.0)
-    async with house(Wire.RESPONSES, Wire.CHAT, quick) as (server, door):
+    async with host(Wire.RESPONSES, Wire.CHAT, quick) as (server, door):
         server.mend("one")
         silent = Silent()
         server.break_("one", silent, times=1)
@@ -236,7 +240,7 @@ async def test_the_only_one_who_can_be_asked_has_time() -> None:
 
 
 async def test_a_gemini_stream_without_events_is_a_list() -> None:
-    async with house(Wire.GEMINI, Wire.CHAT) as (server, door):
+    async with host(Wire.GEMINI, Wire.CHAT) as (server, door):
         _, body = door.request("say hello")
         said = await door.send("POST", "/llm/one/v1beta/models/m1:streamGenerateContent", json=body)
         [answer] = json.loads(said.body)
@@ -245,7 +249,7 @@ async def test_a_gemini_stream_without_events_is_a_list() -> None:
 
 
 async def test_thoughts_of_another_model_are_not_sent_to_the_first_when_it_is_back() -> None:
-    async with house(Wire.MESSAGES, Wire.CHAT) as (server, door):
+    async with host(Wire.MESSAGES, Wire.CHAT) as (server, door):
         said = json.loads((await door.ask("think hm\nsay hello", stream=False)).body)
         assert [block["type"] for block in said["content"]] == ["thinking", "text"]
         server.mend("one")
@@ -261,7 +265,7 @@ async def test_thoughts_of_another_model_are_not_sent_to_the_first_when_it_is_ba
 
 @pytest.mark.parametrize(("wire", "other"), [(Wire.MESSAGES, Wire.CHAT), (Wire.RESPONSES, Wire.MESSAGES)])
 async def test_a_provider_is_asked_in_a_dialect_that_it_does_not_speak(wire: Wire, other: Wire) -> None:
-    async with house(wire, other) as (server, door):
+    async with host(wire, other) as (server, door):
         said = await door.ask("say hello", provider="three", model="m3")
         parts, _, _ = heard(wire, said, stream=True)
         assert parts == [Text("hello\n")] and wire_of(server.asked("three")[-1].path) is other
@@ -270,7 +274,7 @@ async def test_a_provider_is_asked_in_a_dialect_that_it_does_not_speak(wire: Wir
 
 
 async def test_what_cannot_be_translated_for_the_only_one_is_said() -> None:
-    async with house(Wire.RESPONSES, Wire.MESSAGES) as (server, door):
+    async with host(Wire.RESPONSES, Wire.MESSAGES) as (server, door):
         body = {"model": "m3", "input": "hi", "tools": [{"type": "web_search"}]}
         said = await door.send("POST", "/llm/three/v1/responses", json=body)
         error = json.loads(said.body)["error"]

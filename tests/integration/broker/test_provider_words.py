@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.broker.models.providers.catalogue import Kind, Provider
-from holdfast.broker.secrets import FixedKey
+from holdfast.broker.models.providers.catalogue import Provider, ProviderKind
 from holdfast.vocabulary.models import Wire
-from support.servers.model_door import ACCOUNT, MemoryBooks, key_of, model_door
+from support.servers.model_door import ACCOUNT, FixedKey, MemoryBooks, key_of, model_door
 from support.servers.model_server import Garbage, Status, model_server
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +63,7 @@ async def test_nobody_listens_and_a_name_that_is_none() -> None:
         "http://nobody.invalid": "its name is not known; look at its base_url",
     }
     for url, words in places.items():
-        gone = Provider("gone", Kind.OPENAI, url, FixedKey("k"), (), frozenset({Wire.CHAT}))
+        gone = Provider("gone", ProviderKind.OPENAI, url, FixedKey("k"), (), frozenset({Wire.CHAT}))
         async with model_server() as server, model_door(server, Wire.CHAT, more=[gone], books=books) as door:
             said = await door.ask(provider="gone", model="m0")
             assert said.status == 502 and words in message(said.body)

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.drivers.linux.slirp import Slirp
 from holdfast.network.addresses import Block
-from support.servers.outer_world import World, outer_world
+from support.servers.outer_network import OuterNetwork, outer_network
 from support.servers.servers import http_server
 
 pytestmark = [
@@ -111,8 +111,8 @@ async def full_network(directory: Path, opened: Sequence[Block] = ()) -> AsyncIt
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    with outer_world() as one:
+def world() -> Iterator[OuterNetwork]:
+    with outer_network() as one:
         yield one
 
 
@@ -162,7 +162,7 @@ async def test_strangers_do_not_fill_the_kernels_table_of_neighbours(inside: Ins
     assert set(others.values()) <= {"FAILED", "NOARP"}, f"the kernel asks for them: {others}"
 
 
-async def test_next_door_is_closed_and_far_away_is_open(tmp_path: Path, world: World) -> None:
+async def test_next_door_is_closed_and_far_away_is_open(tmp_path: Path, world: OuterNetwork) -> None:
     """The neighbour's address looks public; the network that both are in makes it one of the host's own."""
     async with full_network(tmp_path / "s") as inside:
         far, near, own = await inside.ask(
@@ -172,7 +172,7 @@ async def test_next_door_is_closed_and_far_away_is_open(tmp_path: Path, world: W
         assert "ermission denied" in near and "ermission denied" in own
 
 
-async def test_what_the_operator_names_is_open(tmp_path: Path, world: World) -> None:
+async def test_what_the_operator_names_is_open(tmp_path: Path, world: OuterNetwork) -> None:
     """Without the host itself, and without metadata services, however wide the block is."""
     network = ipaddress.ip_network(f"{world.near}/30", strict=False)
     async with full_network(tmp_path / "s", [network, ipaddress.ip_network("168.0.0.0/8")]) as inside:

@@ -206,7 +206,7 @@ async def test_a_taken_name_is_a_conflict_unless_replaced(store: ImageStore, tar
     await store.import_("one", other, replace=True)
     new = await store.resolve("one")
     assert (new.layout / "etc/release").read_text() == "two"
-    fresh = ImageStore(store._root, id_base=ID_BASE)  # as after a restart: it resolved nothing yet
+    fresh = ImageStore(store.root, id_base=ID_BASE)  # as after a restart: it resolved nothing yet
     assert await store.clean([]) == 0, "what was resolved a moment ago may be on its way into a session"
     assert await fresh.clean([old.layout]) == 0
     assert (old.layout / "etc/release").read_text() == "one"

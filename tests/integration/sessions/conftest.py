@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from support.house import House, open_house
+from support.fake_host import FakeHost, open_host
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as house:
-        yield house
+async def host(tmp_path: Path) -> AsyncIterator[FakeHost]:
+    async with open_host(tmp_path) as host:
+        yield host

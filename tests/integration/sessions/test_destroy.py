@@ -7,157 +7,170 @@ import pytest
 from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import DriverTransient, RuntimeUnavailable, SessionGone, SessionNotFound
 from holdfast.records.machine import LIVE, Reason, Status
-from support.house import House, new, run, tick, until
+from support.fake_host import FakeHost, new, run, tick, until
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
+ENDED = "holdfast_sessions_ended_total"
 
-async def test_it_fails_then_works(house: House) -> None:
-    async with house.daemon() as service:
+
+async def test_it_fails_then_works(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", error=DriverTransient("device busy"), times=2)
+        host.driver.inject("destroy", error=DriverTransient("device busy"), times=2)
         with pytest.raises(DriverTransient, match="device busy"):
             await service.destroy(session_id)
-        row = await house.row(session_id)
+        row = await host.row(session_id)
         assert (row.status, row.reason) == (Status.DESTROYING, Reason.REQUESTED)
         assert row.error is not None and "device busy" in row.error
         with pytest.raises(SessionGone):
             await run(service, session_id, "true")
         await tick(service)
-        assert await house.is_in(session_id, Status.DESTROYING)
+        assert await host.is_in(session_id, Status.DESTROYING)
         await tick(service)
-        assert await house.is_in(session_id, Status.DESTROYED)
-        await house.assert_clean()
+        assert await host.is_in(session_id, Status.DESTROYED)
+        await host.assert_clean()
 
 
-async def test_it_fails_and_is_asked_again(house: House) -> None:
-    async with house.daemon() as service:
+async def test_it_fails_and_is_asked_again(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", error=RuntimeUnavailable("not now"), moment="middle")
+        host.driver.inject("destroy", error=RuntimeUnavailable("not now"), moment="middle")
         with pytest.raises(RuntimeUnavailable):
             await service.destroy(session_id)
         await service.destroy(session_id)
-        await house.assert_clean()
+        await host.assert_clean()
 
 
-async def test_callers_at_once_share_one_attempt(house: House) -> None:
-    async with house.daemon() as service:
+async def test_callers_at_once_share_one_attempt(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", hang=True)
+        host.driver.inject("destroy", hang=True)
         callers = [asyncio.create_task(service.destroy(session_id)) for _ in range(5)]
-        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
-        house.driver.release("destroy")
+        await until(lambda: host.count("destroy") == 1, "the destroy is under way")
+        host.driver.release("destroy")
         await asyncio.gather(*callers)
-        assert house.count("destroy") == 1
-        await house.assert_clean()
+        assert host.count("destroy") == 1
+        await host.assert_clean()
 
 
-async def test_ticks_during_destroy_do_not_disturb_it(house: House) -> None:
-    async with house.daemon() as service:
+async def test_ticks_during_destroy_do_not_disturb_it(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", hang=True)
+        host.driver.inject("destroy", hang=True)
         caller = asyncio.create_task(service.destroy(session_id))
-        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
-        await service._tick()
-        await service._tick()
-        house.driver.release("destroy")
+        await until(lambda: host.count("destroy") == 1, "the destroy is under way")
+        await service._housekeeping.tick()
+        await service._housekeeping.tick()
+        host.driver.release("destroy")
         await caller
-        assert await house.is_in(session_id, Status.DESTROYED)
+        assert await host.is_in(session_id, Status.DESTROYED)
         await tick(service)
-        await house.assert_clean()
+        await host.assert_clean()
 
 
-async def test_asked_while_the_tick_destroys_it(house: House) -> None:
+async def test_asked_while_the_tick_destroys_it(host: FakeHost) -> None:
     """The other way round: the reconciler finishes an old destroy, and somebody asks for it at the same time."""
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", error=DriverTransient("busy"))
+        host.driver.inject("destroy", error=DriverTransient("busy"))
         with pytest.raises(DriverTransient):
             await service.destroy(session_id)
-        house.driver.inject("destroy", hang=True)
-        await service._tick()
-        await until(lambda: house.count("destroy") == 2, "the tick tries again")
+        host.driver.inject("destroy", hang=True)
+        await service._housekeeping.tick()
+        await until(lambda: host.count("destroy") == 2, "the tick tries again")
         caller = asyncio.create_task(service.destroy(session_id))
         await linger()
-        house.driver.release("destroy")
+        host.driver.release("destroy")
         await caller
-        assert await house.is_in(session_id, Status.DESTROYED)
-        await house.assert_clean()
+        assert await host.is_in(session_id, Status.DESTROYED)
+        await host.assert_clean()
 
 
-async def test_asked_while_the_tick_fails_to_destroy_it(house: House) -> None:
+async def test_asked_while_the_tick_fails_to_destroy_it(host: FakeHost) -> None:
     """Success is never claimed for what somebody else has failed to do."""
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", error=DriverTransient("busy"))
+        host.driver.inject("destroy", error=DriverTransient("busy"))
         with pytest.raises(DriverTransient):
             await service.destroy(session_id)
-        house.driver.inject("destroy", hang=True, error=DriverTransient("busy again"))
-        house.driver.inject("destroy", error=DriverTransient("busy for you too"))
-        await service._tick()
-        await until(lambda: house.count("destroy") == 2, "the tick tries again")
+        host.driver.inject("destroy", hang=True, error=DriverTransient("busy again"))
+        host.driver.inject("destroy", error=DriverTransient("busy for you too"))
+        await service._housekeeping.tick()
+        await until(lambda: host.count("destroy") == 2, "the tick tries again")
         caller = asyncio.create_task(service.destroy(session_id))
         await linger()
-        house.driver._faults["destroy"][-2].released.set()
+        host.driver._faults["destroy"][-2].released.set()
         with pytest.raises(DriverTransient):
             await caller
         await tick(service)
-        await house.assert_clean()
+        await host.assert_clean()
 
 
 @pytest.mark.parametrize("status", sorted(LIVE))
-async def test_from_any_state_also_without_a_sandbox(house: House, status: Status) -> None:
-    service = house.make_service()
-    house.driver.inject("list", error=DriverTransient("blind"))
-    await house.add_row(status, "ses_odd", service)
+async def test_from_any_state_also_without_a_sandbox(host: FakeHost, status: Status) -> None:
+    service = host.make_service()
+    host.driver.inject("list", error=DriverTransient("blind"))
+    await host.add_row(status, "ses_odd", service)
     async with service.running():
         await service.destroy("ses_odd")
-        assert await house.is_in("ses_odd", Status.DESTROYED)
-        await house.assert_clean()
+        assert await host.is_in("ses_odd", Status.DESTROYED)
+        await host.assert_clean()
 
 
-async def test_what_never_was(house: House) -> None:
-    async with house.daemon() as service:
+async def test_what_never_was(host: FakeHost) -> None:
+    async with host.daemon() as service:
         with pytest.raises(SessionNotFound):
             await service.destroy("ses_never")
 
 
-async def test_it_ends_what_is_running(house: House) -> None:
-    async with house.daemon() as service:
+async def test_it_ends_what_is_running(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         running = asyncio.create_task(run(service, session_id, "sleep 100"))
-        await until(lambda: house.busy(session_id), "the command runs")
+        await until(lambda: host.busy(session_id), "the command runs")
         await service.destroy(session_id)
         with pytest.raises(SessionGone):
             await running
 
 
-async def test_a_caller_that_goes_away_does_not_stop_it(house: House) -> None:
-    async with house.daemon() as service:
+async def test_a_caller_that_goes_away_does_not_stop_it(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", hang=True)
+        host.driver.inject("destroy", hang=True)
         caller = asyncio.create_task(service.destroy(session_id))
-        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
+        await until(lambda: host.count("destroy") == 1, "the destroy is under way")
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
-        house.driver.release("destroy")
-        await until(lambda: house.is_in(session_id, Status.DESTROYED), "it is destroyed all the same")
-        await house.assert_clean()
+        host.driver.release("destroy")
+        await until(lambda: host.is_in(session_id, Status.DESTROYED), "it is destroyed all the same")
+        await host.assert_clean()
 
 
 @pytest.mark.parametrize("moment", ["before", "middle", "after"])
-async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(house: House, moment: Moment) -> None:
-    service = house.make_service()
+async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(host: FakeHost, moment: Moment) -> None:
+    service = host.make_service()
     async with service.running():
         session_id = await new(service)
-        house.driver.inject("destroy", hang=True, moment=moment)
+        host.driver.inject("destroy", hang=True, moment=moment)
         caller = asyncio.create_task(service.destroy(session_id))
-        await until(lambda: house.count("destroy") == 1, "the destroy is under way")
-        for task in service._operations._tasks.values():
+        await until(lambda: host.count("destroy") == 1, "the destroy is under way")
+        for task in service._context.operations._tasks.values():
             task.cancel()
         await asyncio.gather(caller, return_exceptions=True)
-        assert await house.is_in(session_id, Status.DESTROYING)
-    async with house.daemon():
-        await until(lambda: house.is_in(session_id, Status.DESTROYED), "the next daemon finishes it, unasked")
-        await house.assert_clean()
+        assert await host.is_in(session_id, Status.DESTROYING)
+    async with host.daemon():
+        await until(lambda: host.is_in(session_id, Status.DESTROYED), "the next daemon finishes it, unasked")
+        await host.assert_clean()
+
+
+async def test_one_that_crashed_is_counted_once(host: FakeHost) -> None:
+    async with host.daemon() as service:
+        crashed, other = await new(service), await new(service)
+        await host.driver.kill(crashed)
+        await until(lambda: host.is_in(crashed, Status.ERROR), "it is dead")
+        await service.destroy(crashed)
+        await service.destroy(other)
+        counts = [host.registry.get_sample_value(ENDED, {"reason": reason}) for reason in ("crashed", "requested")]
+        assert counts == [1, 1]

@@ -10,11 +10,11 @@ from holdfast.callers.types import ROOT
 from holdfast.errors import BadInput, DriverTransient
 from holdfast.records.events import EventRow
 from holdfast.records.machine import Status
-from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.sessions.telling.event_kinds import EventKind
 from holdfast.sessions.telling.events import PAGE, EventFeed, Filter, Gap
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import Store
-from support.house import House, new, tick, until
+from support.fake_host import FakeHost, new, tick, until
 
 pytestmark = pytest.mark.anyio
 
@@ -22,15 +22,15 @@ ALL = Filter()
 
 
 @asynccontextmanager
-async def a_feed(house: House, poll_seconds: float = 3600) -> AsyncIterator[EventFeed]:
+async def a_feed(host: FakeHost, poll_seconds: float = 3600) -> AsyncIterator[EventFeed]:
     """Without polling, unless asked for: what wakes readers is the change itself."""
-    feed = EventFeed(house.store.events, poll_seconds=poll_seconds)
+    feed = EventFeed(host.store.events, poll_seconds=poll_seconds)
     async with feed.running():
         yield feed
 
 
-async def told(house: House) -> list[tuple[int, str, object]]:
-    page = await house.store.events.page(after=None, limit=1000)
+async def told(host: FakeHost) -> list[tuple[int, str, object]]:
+    page = await host.store.events.page(after=None, limit=1000)
     return [(event.seq, event.kind, event.data["reason"]) for event in page.events]
 
 
@@ -39,8 +39,8 @@ async def take(events: AsyncGenerator[EventRow | Gap, None], count: int) -> list
         return [await anext(events) for _ in range(count)]
 
 
-async def test_a_life(house: House) -> None:
-    async with house.daemon() as service:
+async def test_a_life(host: FakeHost) -> None:
+    async with host.daemon() as service:
         view = await service.create(
             CreateRequest(metadata={"a": "b"}, env={"TOKEN": "hunter2"}), idempotency_key="k", caller=ROOT
         )
@@ -49,8 +49,8 @@ async def test_a_life(house: House) -> None:
         )
         await service.destroy(view.id)
         await service.destroy(view.id)
-    assert await told(house) == [(1, "created", None), (2, "active", None), (3, "destroyed", "requested")]
-    page = await house.store.events.page(after=None, limit=10)
+    assert await told(host) == [(1, "created", None), (2, "active", None), (3, "destroyed", "requested")]
+    page = await host.store.events.page(after=None, limit=10)
     assert page.events[1].data == {
         "status": "active",
         "reason": None,
@@ -61,79 +61,79 @@ async def test_a_life(house: House) -> None:
     assert all("hunter2" not in str(event) for event in page.events)
 
 
-async def test_a_create_that_fails(house: House) -> None:
-    async with house.daemon() as service:
-        house.driver.inject("create", error=DriverTransient("the disk is slow"))
+async def test_a_create_that_fails(host: FakeHost) -> None:
+    async with host.daemon() as service:
+        host.driver.inject("create", error=DriverTransient("the disk is slow"))
         with pytest.raises(DriverTransient):
             await new(service)
-    kinds = [(kind, reason) for _, kind, reason in await told(house)]
+    kinds = [(kind, reason) for _, kind, reason in await told(host)]
     assert kinds == [("created", None), ("error", "create_failed"), ("destroyed", "create_failed")]
-    events = (await house.store.events.page(after=None, limit=10)).events
+    events = (await host.store.events.page(after=None, limit=10)).events
     assert events[1].data["error"] == "the disk is slow"
 
 
-async def test_a_destroy_that_fails_is_told_once_it_is_done(house: House) -> None:
-    async with house.daemon() as service:
+async def test_a_destroy_that_fails_is_told_once_it_is_done(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("destroy", error=DriverTransient("busy"), times=2)
+        host.driver.inject("destroy", error=DriverTransient("busy"), times=2)
         with pytest.raises(DriverTransient):
             await service.destroy(session_id)
         await tick(service)
-        assert [kind for _, kind, _ in await told(house)] == ["created", "active"]
+        assert [kind for _, kind, _ in await told(host)] == ["created", "active"]
         await tick(service)
-    assert [kind for _, kind, _ in await told(house)] == ["created", "active", "destroyed"]
+    assert [kind for _, kind, _ in await told(host)] == ["created", "active", "destroyed"]
 
 
-async def test_expiry(house: House) -> None:
-    async with house.daemon() as service:
+async def test_expiry(host: FakeHost) -> None:
+    async with host.daemon() as service:
         await new(service, ttl=5)
-        house.clock.now += 6
+        host.clock.now += 6
         await tick(service)
         await tick(service)
-    kinds = [(kind, reason) for _, kind, reason in await told(house)]
+    kinds = [(kind, reason) for _, kind, reason in await told(host)]
     assert kinds == [("created", None), ("active", None), ("expired", "expired"), ("destroyed", "expired")]
 
 
 @pytest.mark.parametrize(("oom", "kinds"), [(False, ["error"]), (True, ["oom", "error"])])
-async def test_a_crash(house: House, oom: bool, kinds: list[str]) -> None:
-    async with house.daemon() as service:
+async def test_a_crash(host: FakeHost, oom: bool, kinds: list[str]) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        await house.driver.kill(session_id, oom=oom)
-        await until(lambda: house.is_in(session_id, Status.ERROR), "the crash is noticed")
+        await host.driver.kill(session_id, oom=oom)
+        await until(lambda: host.is_in(session_id, Status.ERROR), "the crash is noticed")
         await tick(service)
-        assert [(kind, reason) for _, kind, reason in (await told(house))[2:]] == [(kind, "crashed") for kind in kinds]
+        assert [(kind, reason) for _, kind, reason in (await told(host))[2:]] == [(kind, "crashed") for kind in kinds]
         await service.destroy(session_id)
-    assert (await told(house))[-1][1:] == ("destroyed", "crashed")
+    assert (await told(host))[-1][1:] == ("destroyed", "crashed")
 
 
-async def test_a_daemon_that_dies_in_a_create_tells_nothing_twice(house: House) -> None:
+async def test_a_daemon_that_dies_in_a_create_tells_nothing_twice(host: FakeHost) -> None:
     """The row says how far it was; the next daemon goes on, and tells the rest."""
-    async with house.daemon() as service:
-        await house.add_row(Status.CREATING, "ses_cut", service)
-        await house.store.events.record("created", "ses_cut", data={"reason": None}, now=house.clock())
+    async with host.daemon() as service:
+        await host.add_row(Status.CREATING, "ses_cut", service)
+        await host.store.events.record("created", "ses_cut", data={"reason": None}, now=host.clock())
         await tick(service)
-        await until(lambda: house.is_in("ses_cut", Status.ACTIVE), "it is finished")
+        await until(lambda: host.is_in("ses_cut", Status.ACTIVE), "it is finished")
         await tick(service)
-    assert [kind for _, kind, _ in await told(house)] == ["created", "active"]
-    async with house.daemon() as service:  # it is adopted, which is no news
+    assert [kind for _, kind, _ in await told(host)] == ["created", "active"]
+    async with host.daemon() as service:  # it is adopted, which is no news
         await service.destroy("ses_cut")
-    assert [kind for _, kind, _ in await told(house)] == ["created", "active", "destroyed"]
+    assert [kind for _, kind, _ in await told(host)] == ["created", "active", "destroyed"]
 
 
-async def test_old_events_are_pruned_by_the_tick(house: House) -> None:
-    async with house.daemon() as service:
+async def test_old_events_are_pruned_by_the_tick(host: FakeHost) -> None:
+    async with host.daemon() as service:
         await new(service, ttl=10_000)
-        house.clock.now += 7 * 24 * 3600 + 1
+        host.clock.now += 7 * 24 * 3600 + 1
         await tick(service)
-    page = await house.store.events.page(after=0, limit=10)
+    page = await host.store.events.page(after=0, limit=10)
     assert page.lost(0) and page.oldest == 3 and [event.kind for event in page.events] == ["expired", "destroyed"]
 
 
 # -- the feed --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_reader_gets_the_past_and_then_the_present(house: House) -> None:
-    async with house.daemon() as service, a_feed(house) as feed:
+async def test_a_reader_gets_the_past_and_then_the_present(host: FakeHost) -> None:
+    async with host.daemon() as service, a_feed(host) as feed:
         first = await new(service)
         async with aclosing(feed.follow(0, ALL)) as events:
             assert [event.kind for event in await take(events, 2) if isinstance(event, EventRow)] == [
@@ -153,35 +153,35 @@ async def test_a_reader_gets_the_past_and_then_the_present(house: House) -> None
         assert feed.waiting == 0
 
 
-async def test_filters_and_pages(house: House) -> None:
-    async with a_feed(house) as feed:
+async def test_filters_and_pages(host: FakeHost) -> None:
+    async with a_feed(host) as feed:
         for n in range(PAGE + 5):
-            kind = Kind.ERROR if n % 2 else Kind.CREATED
-            await house.store.events.record(kind, f"ses_{n % 3}", data={}, now=1.0)
+            kind = EventKind.ERROR if n % 2 else EventKind.CREATED
+            await host.store.events.record(kind, f"ses_{n % 3}", data={}, now=1.0)
         async with aclosing(feed.follow(None, ALL)) as events:
             everything = [event.seq for event in await take(events, PAGE + 5) if isinstance(event, EventRow)]
         assert everything == list(range(1, PAGE + 6))
-        async with aclosing(feed.follow(3, Filter(session_id="ses_1", kinds=[Kind.ERROR]))) as events:
+        async with aclosing(feed.follow(3, Filter(session_id="ses_1", kinds=[EventKind.ERROR]))) as events:
             [one, two] = await take(events, 2)
             assert isinstance(one, EventRow) and isinstance(two, EventRow)
             assert (one.seq, two.seq) == (8, 14)
-        page = await feed.page(3, 1, Filter(session_id="ses_1", kinds=[Kind.ERROR]))
+        page = await feed.page(3, 1, Filter(session_id="ses_1", kinds=[EventKind.ERROR]))
         assert ([event.seq for event in page.events], page.next) == ([8], 8)
 
 
-async def test_a_reader_that_fell_behind_is_told_so(house: House) -> None:
-    async with a_feed(house) as feed:
+async def test_a_reader_that_fell_behind_is_told_so(host: FakeHost) -> None:
+    async with a_feed(host) as feed:
         for n in range(5):
-            await house.store.events.record("created", "ses_1", data={}, now=float(n))
-        await house.store.events.prune(3.0)
+            await host.store.events.record("created", "ses_1", data={}, now=float(n))
+        await host.store.events.prune(3.0)
         async with aclosing(feed.follow(1, ALL)) as events:
             assert (await take(events, 1)) == [Gap(after=1, oldest=4)]
             assert [event.seq for event in await take(events, 2) if isinstance(event, EventRow)] == [4, 5]
             waiting = asyncio.create_task(take(events, 2))
             await until(lambda: feed.waiting == 1, "it waits")
             # While it sleeps, events come and go: also then it hears of it.
-            store = house.store.events
-            store.on_append = lambda: None
+            store = host.store.events
+            store.listeners.clear()
             await store.record("created", "ses_1", data={}, now=6.0)
             await store.prune(7.0)
             await store.record("active", "ses_1", data={}, now=8.0)
@@ -193,17 +193,17 @@ async def test_a_reader_that_fell_behind_is_told_so(house: House) -> None:
             assert isinstance(event, EventRow) and event.seq == 7
 
 
-async def test_a_number_from_elsewhere_is_refused(house: House) -> None:
-    async with a_feed(house) as feed:
+async def test_a_number_from_elsewhere_is_refused(host: FakeHost) -> None:
+    async with a_feed(host) as feed:
         with pytest.raises(BadInput, match="5 is beyond the newest event, which is 0"):
             await feed.page(5, 10, ALL)
         with pytest.raises(BadInput):
             await anext(feed.follow(1, ALL))
 
 
-async def test_what_another_daemon_adds_is_found_by_polling(house: House) -> None:
-    other = await Store.open(f"sqlite:///{house.root / 'test.db'}")
-    async with a_feed(house, poll_seconds=0.01) as feed, aclosing(feed.follow(0, ALL)) as events:
+async def test_what_another_daemon_adds_is_found_by_polling(host: FakeHost) -> None:
+    other = await Store.open(f"sqlite:///{host.root / 'test.db'}")
+    async with a_feed(host, poll_seconds=0.01) as feed, aclosing(feed.follow(0, ALL)) as events:
         waiting = asyncio.create_task(take(events, 1))
         await until(lambda: feed.waiting == 1, "it waits")
         await other.events.record("created", "ses_other", data={}, now=1.0)
@@ -212,9 +212,9 @@ async def test_what_another_daemon_adds_is_found_by_polling(house: House) -> Non
     await other.close()
 
 
-async def test_closing_ends_every_reader_and_leaves_no_task(house: House) -> None:
+async def test_closing_ends_every_reader_and_leaves_no_task(host: FakeHost) -> None:
     before = asyncio.all_tasks()
-    async with a_feed(house) as feed:
+    async with a_feed(host) as feed:
         readers = [asyncio.create_task(anext(feed.follow(0, ALL), None)) for _ in range(20)]
         await until(lambda: feed.waiting == 20, "all wait")
         readers[0].cancel()  # a client that goes away
@@ -225,8 +225,8 @@ async def test_closing_ends_every_reader_and_leaves_no_task(house: House) -> Non
     assert asyncio.all_tasks() == before
 
 
-async def test_twenty_readers_see_the_same_while_sessions_come_and_go(house: House) -> None:
-    async with house.daemon() as service, a_feed(house) as feed:
+async def test_twenty_readers_see_the_same_while_sessions_come_and_go(host: FakeHost) -> None:
+    async with host.daemon() as service, a_feed(host) as feed:
         readers = [asyncio.create_task(take(feed.follow(0, ALL), 30)) for _ in range(20)]
         made = await asyncio.gather(*(new(service) for _ in range(10)))
         await asyncio.gather(*(service.destroy(session_id) for session_id in made))

@@ -9,7 +9,7 @@ from holdfast.errors import IdempotencyMismatch, SessionNotFound, TooManySession
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest
 from holdfast.store import SessionStore
-from support.house import House, new
+from support.fake_host import FakeHost, new
 
 pytestmark = pytest.mark.anyio
 
@@ -37,8 +37,8 @@ async def refusal(service: SessionService, session_id: str, who: Caller) -> str:
     return caught.value.message.replace(session_id, "ID")
 
 
-async def test_a_session_is_its_owners_and_the_admins(house: House) -> None:
-    async with house.daemon() as service:
+async def test_a_session_is_its_owners_and_the_admins(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service, caller=ADA)
         for admitted in (ADA, BOSS, ROOT, Caller("key_2", "watcher", Scope.READ, "ada", None)):
             await service.admit(session_id, admitted)
@@ -49,9 +49,9 @@ async def test_a_session_is_its_owners_and_the_admins(house: House) -> None:
         await refusal(service, session_id, BOB)
 
 
-async def test_asking_again_costs_no_query_but_for_strangers(house: House) -> None:
-    store = CountingStore(house.store._database)
-    async with house.daemon(store=store) as service:
+async def test_asking_again_costs_no_query_but_for_strangers(host: FakeHost) -> None:
+    store = CountingStore(host.store._database)
+    async with host.daemon(store=store) as service:
         session_id = await new(service, caller=ADA)
         for _ in range(5):
             await service.admit(session_id, ADA)
@@ -63,27 +63,27 @@ async def test_asking_again_costs_no_query_but_for_strangers(house: House) -> No
         assert store.asked == 7
 
 
-async def test_what_is_remembered_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.sessions.owners._MOST", 2)
-    async with house.daemon() as service:
+async def test_what_is_remembered_is_bounded(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.sessions.session._OWNERS", 2)
+    async with host.daemon() as service:
         made = [await new(service, caller=ADA) for _ in range(5)]
         for session_id in made:
             await service.admit(session_id, ADA)
-            assert len(service._owners._known) <= 2
+            assert len(service._sessions._owners) <= 2
         for session_id in made:
             await service.admit(session_id, ADA)
 
 
-async def test_owners_are_known_to_the_next_daemon(house: House) -> None:
-    async with house.daemon() as service:
+async def test_owners_are_known_to_the_next_daemon(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service, caller=ADA)
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         await service.admit(session_id, ADA)
         await refusal(service, session_id, BOB)
 
 
-async def test_everybody_lists_their_own_and_admins_all(house: House) -> None:
-    async with house.daemon() as service:
+async def test_everybody_lists_their_own_and_admins_all(host: FakeHost) -> None:
+    async with host.daemon() as service:
         made = {name: await new(service, caller=who) for name, who in (("ada", ADA), ("bob", BOB), ("root", ROOT))}
 
         async def listed(who: Caller) -> set[str]:
@@ -97,16 +97,16 @@ async def test_everybody_lists_their_own_and_admins_all(house: House) -> None:
         assert await listed(BOSS) == await listed(ROOT) == {"ada", "bob", "root"}
 
 
-async def test_the_same_idempotency_key_of_two_owners_makes_two_sessions(house: House) -> None:
-    async with house.daemon() as service:
+async def test_the_same_idempotency_key_of_two_owners_makes_two_sessions(host: FakeHost) -> None:
+    async with host.daemon() as service:
         ada, again, bob = [await new(service, "k", caller=who) for who in (ADA, ADA, BOB)]
         assert ada == again != bob
         with pytest.raises(IdempotencyMismatch, match=ada):
             await service.create(CreateRequest(ttl_seconds=7), idempotency_key="k", caller=ADA)
 
 
-async def test_ten_creates_at_once_stop_at_the_limit_of_the_key(house: House) -> None:
-    async with house.daemon() as service:
+async def test_ten_creates_at_once_stop_at_the_limit_of_the_key(host: FakeHost) -> None:
+    async with host.daemon() as service:
         few = caller("ada", most=3)
         outcomes = await asyncio.gather(*(new(service, caller=few) for _ in range(10)), return_exceptions=True)
         assert sum(isinstance(outcome, str) for outcome in outcomes) == 3

@@ -9,26 +9,26 @@ from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.runner import FakeRunner
 from holdfast.errors import DriverTransient, SandboxLost, WrongState
 from holdfast.records.machine import PausedAs, Reason, Status
-from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
+from holdfast.sessions.session import Session
 from integration.sessions.copies.test_snapshots import read, write
-from support.house import DEFAULTS, House, new, run, tick, until
+from support.fake_host import DEFAULTS, FakeHost, new, run, tick, until
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
 
 
-async def dead(house: House, service: SessionService) -> str:
+async def dead(host: FakeHost, service: SessionService) -> str:
     session_id = await new(service)
     await write(service, session_id, "/workspace/a", b"x")
-    await house.driver.kill(session_id)
-    await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead")
+    await host.driver.kill(session_id)
+    await until(lambda: host.is_in(session_id, Status.ERROR), "it is dead")
     return session_id
 
 
-async def test_only_on_request(house: House) -> None:
-    async with house.daemon() as service:
-        session_id = await dead(house, service)
+async def test_only_on_request(host: FakeHost) -> None:
+    async with host.daemon() as service:
+        session_id = await dead(host, service)
         await tick(service)
         with pytest.raises(WrongState, match="restore"):
             await run(service, session_id, "echo hi")
@@ -42,25 +42,25 @@ async def test_only_on_request(house: House) -> None:
         assert (await service.revive(session_id))[1] is None  # it lives
 
 
-async def test_one_that_died_frozen(house: House) -> None:
-    async with house.daemon() as service:
+async def test_one_that_died_frozen(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         await service.pause(session_id, PausedAs.FROZEN)
-        await house.driver.kill(session_id)
+        await host.driver.kill(session_id)
         await tick(service)
-        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead")
+        await until(lambda: host.is_in(session_id, Status.ERROR), "it is dead")
         await service.revive(session_id)
         assert (await run(service, session_id, "echo hi")).stdout == b"hi\n"
-    assert list((house.root / "asleep").iterdir()) == []
+    assert list((host.root / "asleep").iterdir()) == []
 
 
-async def test_what_fails_is_as_dead_as_before(house: House) -> None:
-    async with house.daemon() as service:
-        session_id = await dead(house, service)
-        house.driver.inject("start", error=DriverTransient("not today"))
+async def test_what_fails_is_as_dead_as_before(host: FakeHost) -> None:
+    async with host.daemon() as service:
+        session_id = await dead(host, service)
+        host.driver.inject("start", error=DriverTransient("not today"))
         with pytest.raises(DriverTransient):
             await service.revive(session_id)
-        row = await house.row(session_id)
+        row = await host.row(session_id)
         assert (row.status, row.reason, row.paused_as) == (Status.ERROR, Reason.CRASHED, None)
         assert "not today" in (row.error or "")
         await service.revive(session_id)
@@ -68,90 +68,90 @@ async def test_what_fails_is_as_dead_as_before(house: House) -> None:
 
 
 async def test_one_that_dies_as_it_comes_back_is_found_dead_without_a_tick(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house.daemon() as service:
-        session_id = await dead(house, service)
+    async with host.daemon() as service:
+        session_id = await dead(host, service)
         real = service._sleep._awake
 
-        async def dying(row: SessionRow) -> SessionRow:
-            await house.driver.kill(session_id)
+        async def dying(session: Session) -> None:
+            await host.driver.kill(session_id)
             await linger(0.2)  # whoever looks finds it neither there nor gone
-            return await real(row)
+            await real(session)
 
         monkeypatch.setattr(service._sleep, "_awake", dying)
         await service.revive(session_id)
         monkeypatch.undo()
-        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead again")
+        await until(lambda: host.is_in(session_id, Status.ERROR), "it is dead again")
         await service.revive(session_id)
         assert await read(service, session_id, "/workspace/a") == b"x"
 
 
 async def test_one_that_dies_again_while_its_first_death_is_looked_into_is_found_dead_without_a_tick(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         session_id = await new(service)
-        real = service._reconciler._found_dead
+        real = service._housekeeping._found_dead
 
         async def slow(id: str) -> bool:
             found = await real(id)
             monkeypatch.undo()
             await service.revive(id)
-            await house.driver.kill(id)
+            await host.driver.kill(id)
             await linger(0.2)  # its link is cut
             return found
 
-        monkeypatch.setattr(service._reconciler, "_found_dead", slow)
-        await house.driver.kill(session_id)
-        await until(lambda: house.driver.calls.count(("start", session_id)) == 1, "brought back once")
-        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead again")
+        monkeypatch.setattr(service._housekeeping, "_found_dead", slow)
+        await host.driver.kill(session_id)
+        await until(lambda: host.driver.calls.count(("start", session_id)) == 1, "brought back once")
+        await until(lambda: host.is_in(session_id, Status.ERROR), "it is dead again")
 
 
 async def test_one_that_was_started_and_never_spoke_is_started_anew(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def mute(_runner: FakeRunner) -> None:
         await asyncio.Event().wait()
 
-    async with house.daemon(replace(DEFAULTS, connect_seconds=0.5)) as service:
-        session_id = await dead(house, service)
+    async with host.daemon(replace(DEFAULTS, connect_seconds=0.5)) as service:
+        session_id = await dead(host, service)
         with monkeypatch.context() as patch:
             patch.setattr(FakeRunner, "_dial_for_ever", mute)
             with pytest.raises(SandboxLost):
                 await service.revive(session_id)
-        assert (await house.row(session_id)).status == Status.ERROR
+        assert (await host.row(session_id)).status == Status.ERROR
         await service.revive(session_id)
         assert await read(service, session_id, "/workspace/a") == b"x"
 
 
-async def test_nothing_left_to_revive(house: House) -> None:
-    async with house.daemon() as service:
-        session_id = await dead(house, service)
-        del house.world.sandboxes[session_id]
+async def test_nothing_left_to_revive(host: FakeHost) -> None:
+    async with host.daemon() as service:
+        session_id = await dead(host, service)
+        del host.world.sandboxes[session_id]
         with pytest.raises(WrongState, match="cannot be brought back"):
             await service.revive(session_id)
-        row = await house.row(session_id)
+        row = await host.row(session_id)
         assert (row.status, row.lease_owner) == (Status.ERROR, None)
         await service.destroy(session_id)
-        await house.assert_clean()
+        await host.assert_clean()
 
 
 @pytest.mark.parametrize("started", [False, True])
-async def test_one_that_was_cut_off_is_finished(house: House, started: bool) -> None:
-    async with house.daemon() as service:
-        session_id = await dead(house, service)
+async def test_one_that_was_cut_off_is_finished(host: FakeHost, started: bool) -> None:
+    async with host.daemon() as service:
+        session_id = await dead(host, service)
     if started:
-        await house.driver.start(house.driver.handle_for(session_id))
-    await house.store.change(
+        await host.driver.start(host.driver.handle_for(session_id))
+    await host.store.change(
         session_id,
         statuses=[Status.ERROR],
         generation=None,
-        now=house.clock(),
+        now=host.clock(),
         values={"status": Status.RESUMING, "paused_as": PausedAs.FILES},
     )
-    async with house.daemon() as service:
-        await until(lambda: house.is_in(session_id, Status.ACTIVE), "it is back")
+    async with host.daemon() as service:
+        await until(lambda: host.is_in(session_id, Status.ACTIVE), "it is back")
         assert (await service.get(session_id)).reason is None
         assert await read(service, session_id, "/workspace/a") == b"x"
         assert (await service.list(status=None, limit=9, cursor=None, caller=ROOT))[0][0].id == session_id

@@ -19,7 +19,7 @@ from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.webhook import Webhook
 from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.store import Store, WebhookCursors
-from support.house import Clock, until
+from support.fake_host import Clock, until
 from support.servers.forward_proxy import forward_proxy
 from support.servers.receiver import SECRET, Delivery, Receiver
 from support.waiting import linger

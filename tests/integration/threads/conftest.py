@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from support.threads.threads import Street, open_street
+from support.threads.threads import FakeSite, open_site
 
 
 @pytest.fixture
-async def street(tmp_path: Path) -> AsyncIterator[Street]:
-    async with open_street(tmp_path) as street:
-        yield street
+async def site(tmp_path: Path) -> AsyncIterator[FakeSite]:
+    async with open_site(tmp_path) as site:
+        yield site

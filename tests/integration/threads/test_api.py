@@ -7,29 +7,23 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from fakes.api_server import KEY
-from fakes.key_store import key_ring
-from holdfast.api import ApiSettings, create_app
+from holdfast.api import ApiSettings
 from holdfast.vocabulary.turn_events import Kind
-from support.threads.threads import Desk, Street
+from support.api_host import serving
+from support.threads.threads import FakeSite, ThreadDaemon
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def http_of(desk: Desk) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(
-        desk.sessions, keys=key_ring(KEY), settings=ApiSettings(max_content_bytes=4096), threads=desk.threads
-    )
-    transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5000))
-    headers = {b"authorization": b"Bearer " + KEY.encode()}
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+async def http_of(site: FakeSite, daemon: ThreadDaemon) -> AsyncIterator[httpx2.AsyncClient]:
+    async with serving(site, daemon, ApiSettings(max_content_bytes=4096)) as host, host.client() as client:
         yield client
 
 
 @pytest.fixture
-async def http(street: Street) -> AsyncIterator[httpx2.AsyncClient]:
-    async with street.daemon() as desk, http_of(desk) as client:
+async def http(site: FakeSite) -> AsyncIterator[httpx2.AsyncClient]:
+    async with site.daemon() as daemon, http_of(site, daemon) as client:
         yield client
 
 
@@ -157,12 +151,12 @@ async def test_a_file_may_be_larger_than_a_message(http: httpx2.AsyncClient) -> 
     assert got.content == large
 
 
-async def test_a_file_that_is_too_large_leaves_nothing(street: Street) -> None:
-    async with street.daemon(max_file_bytes=1000) as desk, http_of(desk) as http:
+async def test_a_file_that_is_too_large_leaves_nothing(site: FakeSite) -> None:
+    async with site.daemon(max_file_bytes=1000) as daemon, http_of(site, daemon) as http:
         refused = await http.post("/v1/threads/a/files", params={"name": "x"}, content=b"x" * 1001)
         assert code(refused) == (413, "too_large")
         assert (await http.get("/v1/threads/a/files")).json() == {"files": []}
-        assert not [path for path in Path(street.root / "files").rglob("*") if path.is_file()]
+        assert not [path for path in Path(site.root / "files").rglob("*") if path.is_file()]
 
 
 async def test_a_wait_that_is_over_answers_all_the_same(http: httpx2.AsyncClient) -> None:

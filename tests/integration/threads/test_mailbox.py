@@ -7,11 +7,12 @@ import structlog
 
 from holdfast.errors import Conflict, HoldfastError, ThreadNotFound, Unavailable, WrongState
 from holdfast.records.threads import Mode
-from holdfast.threads.desk.errands import Errands, raised
+from holdfast.threads.desk.errands import raise_error
+from holdfast.threads.desk.work import Work
 from holdfast.threads.turns.run import TurnRun
 from holdfast.vocabulary.turn_events import Kind
-from support.house import until
-from support.threads.threads import REF, Desk, Street
+from support.fake_host import until
+from support.threads.threads import REF, FakeSite, ThreadDaemon
 from support.waiting import linger
 
 pytestmark = pytest.mark.anyio
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.anyio
 BUSY = "say busy\nwait-for /workspace/go\nsay done"
 
 
-def go(street: Street) -> None:
-    for sandbox in street.house.world.sandboxes.values():
+def go(site: FakeSite) -> None:
+    for sandbox in site.host.world.sandboxes.values():
         assert sandbox.runner is not None
         sandbox.runner.files["/workspace/go"] = b""
 
@@ -40,142 +41,142 @@ def failing(monkeypatch: pytest.MonkeyPatch, where: object, method: str, error: 
     return failed
 
 
-async def begin(desk: Desk) -> None:
-    await desk.say(BUSY, "m1")
-    await desk.wait_for(Kind.TEXT_DELTA)
+async def begin(daemon: ThreadDaemon) -> None:
+    await daemon.say(BUSY, "m1")
+    await daemon.wait_for(Kind.TEXT_DELTA)
 
 
-async def test_a_delete_waits_for_a_database_that_is_away(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with street.daemon() as desk:
-        await begin(desk)
-        failed = failing(monkeypatch, street.store.threads, "delete", Unavailable("it restarts"), 1)
-        await desk.threads.delete(REF)
+async def test_a_delete_waits_for_a_database_that_is_away(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with site.daemon() as daemon:
+        await begin(daemon)
+        failed = failing(monkeypatch, site.store.threads, "delete", Unavailable("it restarts"), 1)
+        await daemon.threads.delete(REF)
         assert failed == [1]
         with pytest.raises(ThreadNotFound):
-            await desk.threads.get(REF)
-    assert street.sandboxes() == []
+            await daemon.threads.get(REF)
+    assert site.sandboxes() == []
 
 
-async def test_a_delete_that_fails_leaves_a_thread_that_works(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with street.daemon() as desk:
-        await begin(desk)
-        failing(monkeypatch, street.store.threads, "delete", HoldfastError("a statement was refused"), 1)
+async def test_a_delete_that_fails_leaves_a_thread_that_works(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with site.daemon() as daemon:
+        await begin(daemon)
+        failing(monkeypatch, site.store.threads, "delete", HoldfastError("a statement was refused"), 1)
         with pytest.raises(HoldfastError, match="refused"):
-            await desk.threads.delete(REF)
-        go(street)
-        assert ((await desk.ended("m1")).row.answer or "").split() == ["busy", "done"]
-        assert (await desk.talk("say later", "m2")).row.answer == "later\n"
-    assert len(street.agents.ran) == 2
+            await daemon.threads.delete(REF)
+        go(site)
+        assert ((await daemon.ended("m1")).row.answer or "").split() == ["busy", "done"]
+        assert (await daemon.talk("say later", "m2")).row.answer == "later\n"
+    assert len(site.agents.ran) == 2
 
 
 async def test_a_turn_whose_end_cannot_be_written_is_taken_up_again(
-    street: Street, monkeypatch: pytest.MonkeyPatch
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with street.daemon() as desk:
-        await begin(desk)
-        failed = failing(monkeypatch, street.store.turns, "end", HoldfastError("a statement was refused"), 3)
-        go(street)
+    async with site.daemon() as daemon:
+        await begin(daemon)
+        failed = failing(monkeypatch, site.store.turns, "end", HoldfastError("a statement was refused"), 3)
+        go(site)
         await until(lambda: len(failed) == 3, "failed")
-        await desk.say("say two", "m2")  # rings the bell while the task of the turn takes breath
-        assert ((await desk.ended("m1")).row.answer or "").split() == ["busy", "done"]
-        assert (await desk.ended("m2")).row.answer == "two\n"
-    assert len(street.agents.ran) == 2
+        await daemon.say("say two", "m2")  # rings the bell while the task of the turn takes breath
+        assert ((await daemon.ended("m1")).row.answer or "").split() == ["busy", "done"]
+        assert (await daemon.ended("m2")).row.answer == "two\n"
+    assert len(site.agents.ran) == 2
 
 
 async def test_a_turn_that_ends_while_the_store_is_read_lets_the_next_begin(
-    street: Street, monkeypatch: pytest.MonkeyPatch
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with street.daemon() as desk:
-        await desk.say("wait-for /workspace/never", "o1", channel="other")  # so that the mailbox stays
-        await until(lambda: len(street.agents.ran) == 1, "running")
-        await begin(desk)
+    async with site.daemon() as daemon:
+        await daemon.say("wait-for /workspace/never", "o1", channel="other")  # so that the mailbox stays
+        await until(lambda: len(site.agents.ran) == 1, "running")
+        await begin(daemon)
         await linger(0.1)  # the bells of the beginning ring out
-        box = desk.threads._office._boxes[(await desk.threads.get(REF)).row.id]
-        real = street.store.thread_requests.open
+        box = daemon.threads._office._boxes[(await daemon.threads.get(REF)).row.id]
+        real = site.store.thread_requests.open
 
         async def slow(thread_id: str) -> object:
             found = await real(thread_id)
             monkeypatch.undo()
-            go(street)
-            await desk.ended("m1")
-            await until(lambda: "turn:default" not in box._tasks, "its task has ended, too")
+            go(site)
+            await daemon.ended("m1")
+            await until(lambda: "turn:default" not in box.thread.parts, "its task has ended, too")
             return found
 
-        monkeypatch.setattr(street.store.thread_requests, "open", slow)
-        await desk.say("say two", "m2")
+        monkeypatch.setattr(site.store.thread_requests, "open", slow)
+        await daemon.say("say two", "m2")
         async with asyncio.timeout(10):
-            assert (await desk.ended("m2")).row.answer == "two\n"
+            assert (await daemon.ended("m2")).row.answer == "two\n"
 
 
 async def test_a_message_that_comes_as_its_turn_ends_waits_for_the_next(
-    street: Street, monkeypatch: pytest.MonkeyPatch
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with street.daemon() as desk:
-        await begin(desk)
-        failed = failing(monkeypatch, street.store.turns, "steer", WrongState("the turn has ended"), 1)
-        thread = await desk.threads.get(REF)
-        await desk.say("say two", "m2", mode=Mode.STEER)
+    async with site.daemon() as daemon:
+        await begin(daemon)
+        failed = failing(monkeypatch, site.store.turns, "steer", WrongState("the turn has ended"), 1)
+        thread = await daemon.threads.get(REF)
+        await daemon.say("say two", "m2", mode=Mode.STEER)
         await until(lambda: len(failed) == 1, "refused")
-        assert desk.threads._office.works_on(thread.row.id)
-        go(street)
-        await desk.ended("m1")
-        assert (await desk.ended("m2")).row.stop_reason == "end_turn"
-    assert street.metric("holdfast_thread_takeovers_total") == 0
+        assert daemon.threads._office.works_on(thread.row.id)
+        go(site)
+        await daemon.ended("m1")
+        assert (await daemon.ended("m2")).row.stop_reason == "end_turn"
+    assert site.metric("holdfast_thread_takeovers_total") == 0
 
 
 @pytest.mark.parametrize("error", [HoldfastError("a statement was refused"), Conflict("so was this")])
 async def test_a_mailbox_that_dies_gives_the_thread_back(
-    street: Street, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch, error: HoldfastError
 ) -> None:
-    async with street.daemon(lease_seconds=1000.0) as desk:
-        await begin(desk)
-        failed = failing(monkeypatch, street.store.messages, "queued", error, 1)
-        await desk.say("say two", "m2")
+    async with site.daemon(lease_seconds=1000.0) as daemon:
+        await begin(daemon)
+        failed = failing(monkeypatch, site.store.messages, "queued", error, 1)
+        await daemon.say("say two", "m2")
         await until(lambda: len(failed) == 1, "failed")
-        go(street)
-        assert (await desk.ended("m2")).row.answer == "two\n"
-    assert len(street.agents.ran) == 2
+        go(site)
+        assert (await daemon.ended("m2")).row.answer == "two\n"
+    assert len(site.agents.ran) == 2
 
 
-async def test_a_mailbox_that_dies_holds_no_lease(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with street.daemon(lease_seconds=1000.0, poll_seconds=1000.0) as desk:
-        await begin(desk)
-        thread = await desk.threads.get(REF)
-        failing(monkeypatch, street.store.messages, "queued", Conflict("a statement was refused"), 1)
-        await desk.say("say two", "m2")
-        await until(lambda: not desk.threads._office.works_on(thread.row.id), "it is gone")
-        assert (await street.store.threads.get(thread.row.id)).lease_owner is None
+async def test_a_mailbox_that_dies_holds_no_lease(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with site.daemon(lease_seconds=1000.0, poll_seconds=1000.0) as daemon:
+        await begin(daemon)
+        thread = await daemon.threads.get(REF)
+        failing(monkeypatch, site.store.messages, "queued", Conflict("a statement was refused"), 1)
+        await daemon.say("say two", "m2")
+        await until(lambda: not daemon.threads._office.works_on(thread.row.id), "it is gone")
+        assert (await site.store.threads.get(thread.row.id)).lease_owner is None
 
 
 async def test_a_request_of_another_daemon_that_meets_a_bug_is_answered(
-    street: Street, monkeypatch: pytest.MonkeyPatch
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with street.daemon() as desk:
-        await begin(desk)
-        thread = await desk.threads.get(REF)
+    async with site.daemon() as daemon:
+        await begin(daemon)
+        thread = await daemon.threads.get(REF)
 
         async def broken(_run: object) -> None:
             raise ZeroDivisionError
 
         monkeypatch.setattr(TurnRun, "abort", broken)
-        await street.store.thread_requests.put(thread.row.id, id="req_1", kind="abort", data={"channel": "default"})
+        await site.store.thread_requests.put(thread.row.id, id="req_1", kind="abort", data={"channel": "default"})
 
         async def done() -> bool:
-            return (await street.store.thread_requests.get("req_1")).done_at is not None
+            return (await site.store.thread_requests.get("req_1")).done_at is not None
 
         await until(done, "answered")
         with pytest.raises(HoldfastError, match="unexpected"):
-            raised((await street.store.thread_requests.get("req_1")).result or {})
-        go(street)
-        await desk.ended("m1")
+            raise_error((await site.store.thread_requests.get("req_1")).result or {})
+        go(site)
+        await daemon.ended("m1")
 
 
-async def test_a_request_to_a_thread_that_is_deleted_is_told_so(street: Street) -> None:
-    row, _new = await street.store.threads.get_or_create(id="thr_1", owner=REF.owner, key=REF.key, agent="fake")
-    await street.store.thread_requests.put(row.id, id="req_1", kind="abort", data={"channel": "default"})
-    await street.store.threads.delete((await street.store.leases.take(row.id, owner="node_one", ttl=60)).lease)
+async def test_a_request_to_a_thread_that_is_deleted_is_told_so(site: FakeSite) -> None:
+    row, _new = await site.store.threads.get_or_create(id="thr_1", owner=REF.owner, key=REF.key, agent="fake")
+    await site.store.thread_requests.put(row.id, id="req_1", kind="abort", data={"channel": "default"})
+    await site.store.threads.delete((await site.store.leases.take(row.id, owner="node_one", ttl=60)).lease)
     with pytest.raises(ThreadNotFound):
-        raised((await street.store.thread_requests.get("req_1")).result or {})
+        raise_error((await site.store.thread_requests.get("req_1")).result or {})
 
 
 def logged_under(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[object]:
@@ -190,13 +191,13 @@ def logged_under(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> l
     return seen
 
 
-async def test_the_log_names_a_request_only_for_what_it_asked(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_log_names_a_request_only_for_what_it_asked(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = logged_under(monkeypatch, TurnRun, "run")
-    errands = logged_under(monkeypatch, Errands, "here")
-    async with street.daemon(linger_seconds=30.0) as desk:  # one mailbox for all of it
+    errands = logged_under(monkeypatch, Work, "here")
+    async with site.daemon(linger_seconds=30.0) as daemon:  # one mailbox for all of it
         with structlog.contextvars.bound_contextvars(request_id="req_first"):
-            await desk.talk("say hello", "m1")
+            await daemon.talk("say hello", "m1")
         with structlog.contextvars.bound_contextvars(request_id="req_second"):
-            await desk.threads.pause(REF)
+            await daemon.threads.pause(REF)
     assert turns == [None]
     assert errands == ["req_second"]

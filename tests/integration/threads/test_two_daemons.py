@@ -13,7 +13,7 @@ from holdfast.records.machine import PausedAs, Status
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.types import How
 from holdfast.vocabulary.turn_events import Kind
-from support.house import until
+from support.fake_host import until
 from support.servers.postgres import MISSING, Postgres, running_postgres
 from support.threads.hosts import Host, ran, sandboxes
 from support.threads.threads import QUICK, REF, text_of
@@ -48,12 +48,12 @@ async def test_messages_to_either_daemon_are_answered_in_one_sandbox(hosts: tupl
     one, two = hosts
     async with one.daemon() as first, two.daemon() as second:
         await first.talk("say one", "m1")
-        assert len(one.house.world.sandboxes) == 1
+        assert len(one.host.world.sandboxes) == 1
         turn = await second.talk("recall one", "m2")
         assert (await second.ended("m1")).row.answer == "one\n"
         for number in range(3, 13):
-            desk = (first, second)[number % 2]
-            await desk.say(f"say {number}", f"m{number}")
+            daemon = (first, second)[number % 2]
+            await daemon.say(f"say {number}", f"m{number}")
         for number in range(3, 13):
             assert (await first.ended(f"m{number}")).row.answer == f"{number}\n"
     assert turn.row.answer == "yes\n"
@@ -66,7 +66,7 @@ async def test_new_threads_raced_by_both_have_one_sandbox_each(hosts: tuple[Host
     refs = [ThreadRef("root", f"race:{number}") for number in range(8)]
     async with one.daemon() as first, two.daemon() as second:
         await asyncio.gather(
-            *(desk.say("say hi", f"m-{desk.tools.node}", ref) for ref in refs for desk in (first, second))
+            *(daemon.say("say hi", f"m-{daemon.tools.node}", ref) for ref in refs for daemon in (first, second))
         )
         for ref in refs:
             for name in ("m-node_one", "m-node_two"):
@@ -113,12 +113,12 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_kept_aside_when
 
         await until(reported, "reported")
         assert (await second.threads.get(REF)).row.session_id == old  # nothing is made anew yet
-        assert two.house.world.sandboxes == {}
+        assert two.host.world.sandboxes == {}
         cut = await second.ended("m2")
         turn = await second.talk("recall the password is kelp", "m3")
         thread = await second.threads.get(REF)
         assert (cut.row.stop_reason, turn.row.answer) == ("error", "yes\n")
-        assert thread.row.session_id in two.house.world.sandboxes
+        assert thread.row.session_id in two.host.world.sandboxes
         assert thread.row.last_error is None
         async with one.daemon() as first:
             await first.threads.janitor.tick()
@@ -128,9 +128,9 @@ async def test_a_host_that_is_gone_is_reported_then_given_up_and_kept_aside_when
             assert (await first.talk("recall the password is kelp", "m4")).row.answer == "yes\n"
             await first.threads.janitor.tick()
             assert (await first.sessions.get(str(old))).status == Status.PAUSED
-            one.house.clock.now += QUICK.keep_aside_seconds + 3600
+            one.host.clock.now += QUICK.keep_aside_seconds + 3600
             await first.threads.janitor.tick()
-            await until(lambda: one.house.world.sandboxes == {}, "the old sandbox is removed")
+            await until(lambda: one.host.world.sandboxes == {}, "the old sandbox is removed")
     assert sandboxes(one, two) == [thread.row.session_id]
 
 
@@ -149,7 +149,7 @@ async def test_what_a_host_that_is_gone_had_is_made_anew_from_a_snapshot_within_
         async with two.daemon(replace(QUICK, node_silent_seconds=0.3, node_grace_seconds=1.0)) as second:
             turn = await second.talk("recall after the snapshot", "m3")
             session_id = str((await second.threads.get(REF)).row.session_id)
-        assert two.house.world.sandboxes[session_id].files.get("/workspace/a") == found
+        assert two.host.world.sandboxes[session_id].files.get("/workspace/a") == found
         assert turn.row.answer == "yes\n"
 
 
@@ -173,12 +173,12 @@ async def test_a_daemon_that_stands_still_past_its_lease_changes_nothing_when_it
         await first.wait_for(Kind.TEXT_DELTA)
         thread = await first.threads.get(REF)
         box = first.threads._office._boxes[thread.row.id]
-        stale = box.lease
+        stale = box.thread.lease
         await two.store.leases.release_all("node_one")
         taken = await two.store.leases.take(thread.row.id, owner="node_two", ttl=60)
         assert taken.lease.generation > stale.generation
         newest = await two.store.thread_events.newest(thread.row.id)
-        runner = one.house.world.sandboxes[str(thread.row.session_id)].runner
+        runner = one.host.world.sandboxes[str(thread.row.session_id)].runner
         assert runner is not None
         runner.files["/workspace/go"] = b""
         await until(lambda: not first.threads._office.works_on(thread.row.id), "it has stopped")
@@ -186,4 +186,4 @@ async def test_a_daemon_that_stands_still_past_its_lease_changes_nothing_when_it
         await two.store.leases.release(taken.lease, if_done=False)
         turn = await first.ended("m1")
     assert (turn.row.answer or "").split() == ["begun", "over"]
-    assert one.house.registry.get_sample_value("holdfast_thread_leases_lost_total") == 1
+    assert one.host.registry.get_sample_value("holdfast_thread_leases_lost_total") == 1

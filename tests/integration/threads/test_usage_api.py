@@ -3,16 +3,15 @@
 import httpx2
 import pytest
 
-from fakes.key_store import key_ring
-from holdfast.api import ApiSettings, create_app
 from holdfast.callers.types import Scope
 from holdfast.records.usage import UsageRow
 from holdfast.store.usage import day_of
-from support.threads.threads import Street
+from support.api_host import KEY as ROOT_KEY
+from support.api_host import serving
+from support.threads.threads import FakeSite
 
 pytestmark = pytest.mark.anyio
 
-ROOT_KEY = "root-key-of-these-tests"
 APRIL_1 = 1_775_001_600.0
 
 
@@ -48,18 +47,15 @@ CALLS = [
 ]
 
 
-async def test_reports(street: Street) -> None:
+async def test_reports(site: FakeSite) -> None:
     for one in CALLS:
-        await street.store.usage.add(one)
-    ring = key_ring(ROOT_KEY)
-    ann = (await ring.add("ann-reads", Scope.READ, owner="ann", max_sessions=None))[1]
-    async with street.daemon() as desk:
-        app = create_app(desk.sessions, keys=ring, settings=ApiSettings(), threads=desk.threads)
-        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5000))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        await site.store.usage.add(one)
+    async with site.daemon() as daemon, serving(site, daemon) as host:
+        ann = (await host.keys.add("ann-reads", Scope.READ, owner="ann", max_sessions=None))[1]
+        async with host.client(key=None) as http:
 
             async def ask(key: str, **query: str) -> httpx2.Response:
-                return await http.get("/v1/usage", params=query, headers={"Authorization": f"Bearer {key}"})
+                return await http.get("/v1/usage", params=query, headers={b"authorization": b"Bearer " + key.encode()})
 
             async def lines(key: str, **query: str) -> list[tuple[str, str | None, int, float]]:
                 found = await ask(key, **query)

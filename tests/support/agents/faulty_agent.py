@@ -13,8 +13,8 @@ from holdfast.agents.base import Place
 from holdfast.agents.scripted import package
 from holdfast.agents.supervisor import Launch, home
 from holdfast.errors import FileMissing
-from support.threads.real_threads import Town, sandbox_of
-from support.threads.threads import Desk
+from support.threads.real_threads import RealSite, sandbox_of
+from support.threads.threads import ThreadDaemon
 
 FAULTS = "/workspace/.faults"
 _PROGRAM = Path(__file__).with_name("faulty_inside.py")
@@ -26,30 +26,30 @@ _BETWEEN_INSIDE = "/workspace/.between.py"
 class FaultyAgent:
     """The agent of the thread's sandbox, in the place of the one that was there."""
 
-    def __init__(self, desk: Desk, session_id: str) -> None:
-        self._desk = desk
+    def __init__(self, daemon: ThreadDaemon, session_id: str) -> None:
+        self._daemon = daemon
         self._session_id = session_id
 
     @classmethod
-    async def instead(cls, town: Town, desk: Desk) -> "FaultyAgent":
+    async def instead(cls, site: RealSite, daemon: ThreadDaemon) -> "FaultyAgent":
         """It takes over where the other one was; its conversations are the same."""
-        session_id = await sandbox_of(desk)
-        place = Place(session_id, desk.sessions)
+        session_id = await sandbox_of(daemon)
+        place = Place(session_id, daemon.sessions)
         archive = f"{await home.root(place)}/{package.program_name()}"
-        await desk.sessions.write_file(session_id, archive, _program(), mode=0o644)
-        await town.kill_agent(desk, session_id)
-        return cls(desk, session_id)
+        await daemon.sessions.write_file(session_id, archive, _program(), mode=0o644)
+        await site.kill_agent(daemon, session_id)
+        return cls(daemon, session_id)
 
     async def fail(self, op: str, how: str) -> None:
-        await self._desk.sessions.write_file(self._session_id, f"{FAULTS}/{op}", how.encode(), mode=None)
+        await self._daemon.sessions.write_file(self._session_id, f"{FAULTS}/{op}", how.encode(), mode=None)
 
     async def be_well(self, op: str) -> None:
-        await self._desk.sessions.files.remove(self._session_id, f"{FAULTS}/{op}", recursive=False)
+        await self._daemon.sessions.files.remove(self._session_id, f"{FAULTS}/{op}", recursive=False)
 
     async def has_failed(self, op: str) -> bool:
         """Whether a fault that was to happen once has happened."""
         try:
-            await self._desk.sessions.files.stat(self._session_id, f"{FAULTS}/{op}", follow=False)
+            await self._daemon.sessions.files.stat(self._session_id, f"{FAULTS}/{op}", follow=False)
         except FileMissing:
             return True
         return False
@@ -58,21 +58,21 @@ class FaultyAgent:
 class FaultyShippedAgent(FaultyAgent):
     """The agent of the thread's sandbox, started again with the program between it and the daemon."""
 
-    def __init__(self, desk: Desk, session_id: str, agent: str) -> None:
-        super().__init__(desk, session_id)
+    def __init__(self, daemon: ThreadDaemon, session_id: str, agent: str) -> None:
+        super().__init__(daemon, session_id)
         self._agent = agent
 
     @classmethod
-    async def instead(cls, town: Town, desk: Desk) -> "FaultyShippedAgent":
-        session_id = await sandbox_of(desk)
-        await desk.sessions.write_file(session_id, _BETWEEN_INSIDE, _BETWEEN.read_bytes(), mode=None)
-        made = cls(desk, session_id, town.agent)
+    async def instead(cls, site: RealSite, daemon: ThreadDaemon) -> "FaultyShippedAgent":
+        session_id = await sandbox_of(daemon)
+        await daemon.sessions.write_file(session_id, _BETWEEN_INSIDE, _BETWEEN.read_bytes(), mode=None)
+        made = cls(daemon, session_id, site.agent)
         await made.stop()
         return made
 
     async def stop(self) -> None:
         """So that it must be started again, which is nobody's failure."""
-        await self._desk.tools.agents.get(self._agent).stop(Place(self._session_id, self._desk.sessions))
+        await self._daemon.tools.agents.get(self._agent).stop(Place(self._session_id, self._daemon.sessions))
 
 
 def command_with_between(command: Callable[[Launch, str, int], str]) -> Callable[[Launch, str, int], str]:

@@ -124,7 +124,7 @@ class AgentHarness(Harness):
         await self.service.processes.signal(place.session_id, found.view.process_id, name)
         return found.view.process_id
 
-    async def lose_sessions(self, place: Place) -> None:
+    async def lose_conversations(self, place: Place) -> None:
         """All that the agent itself has kept; what we have noted stays."""
         where = await Supervisor(self._agent).directory(place)
         await self.service.files.remove(place.session_id, f"{where}/home", recursive=True)

@@ -44,7 +44,7 @@ class OpenCodeHarness(AgentHarness):
             await self.write_file(place, f"{folder}/greet.md", command)
         return place
 
-    async def lose_sessions(self, place: Place) -> None:
+    async def lose_conversations(self, place: Place) -> None:
         where = await Supervisor(OpenCodeAgent.name).directory(place)
         await self.service.files.remove(place.session_id, where, recursive=True)
 

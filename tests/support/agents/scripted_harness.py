@@ -28,7 +28,7 @@ from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Store
-from support.house import DEFAULTS, NODE, Images, new
+from support.fake_host import DEFAULTS, NODE, Images, new
 
 SETTINGS = replace(
     DEFAULTS,
@@ -78,7 +78,7 @@ class ScriptedHarness(Harness):
         await self.service.processes.signal(place.session_id, view.process_id, "KILL")
         assert not (await self.service.processes.get(place.session_id, view.process_id, wait_ms=10_000)).running
 
-    async def lose_sessions(self, place: Place) -> None:
+    async def lose_conversations(self, place: Place) -> None:
         where = f"{await home.root(place)}/scripted"
         await self.service.files.remove(place.session_id, where, recursive=True)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.pop(0)  # this directory: what is in it must not stand for modules of the standard library
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from holdfast.broker.accounts import Account, Limits
+from holdfast.broker.accounts import Account, SpendingLimits
 from holdfast.store import Store
 from holdfast.threads.billing.books import ThreadBooks
 from holdfast.threads.settings import AgentDefaults
@@ -22,7 +22,7 @@ from support.servers.model_server import ModelServer
 
 BUDGET_USD = 0.0035
 """A question may cost a little more than $0.001, so there is room for three."""
-PAYER = Account("thr_1", "key_1", "web:default", None, limits=Limits(spend_usd=BUDGET_USD))
+PAYER = Account("thr_1", "key_1", "web:default", None, limits=SpendingLimits(spend_usd=BUDGET_USD))
 
 
 class PayersBooks(ThreadBooks):

@@ -11,14 +11,14 @@ sys.path.pop(0)  # this directory: what is in it must not stand for modules of t
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from holdfast.store import Store
-from support.agents.towns import make_town
+from support.agents.sites import make_site
 from support.daemons.crash_points import SuicideFuse, wire, wire_store
-from support.threads.threads import REF, Desk
+from support.threads.threads import REF, ThreadDaemon
 from support.waiting import until
 
 
-async def send(desk: Desk, outside: Store) -> None:
-    await desk.say("run echo x >> /workspace/ran\nsay one two", "m1")
+async def send(daemon: ThreadDaemon, outside: Store) -> None:
+    await daemon.say("run echo x >> /workspace/ran\nsay one two", "m1")
 
     async def done() -> bool:  # seen from outside, so that looking is no step
         thread = await outside.threads.by_key(REF.owner, REF.key)
@@ -27,8 +27,8 @@ async def send(desk: Desk, outside: Store) -> None:
     await until(done, "done", 180)
 
 
-async def resolve(desk: Desk, _outside: Store) -> None:
-    await desk.threads.resolve(REF)
+async def resolve(daemon: ThreadDaemon, _outside: Store) -> None:
+    await daemon.threads.resolve(REF)
 
 
 async def main(root: Path, at: int, work: str, agent: str) -> None:
@@ -36,10 +36,10 @@ async def main(root: Path, at: int, work: str, agent: str) -> None:
     store = await Store.open(f"sqlite:///{root / 'test.db'}")
     outside = await Store.open(f"sqlite:///{root / 'test.db'}")
     wire_store(store, fuse)
-    async with make_town(root, agent).daemon(store=store) as desk:
-        wire(desk.tools.agents.get(agent), fuse, "agent")
+    async with make_site(root, agent).daemon(store=store) as daemon:
+        wire(daemon.tools.agents.get(agent), fuse, "agent")
         fuse.lit = True
-        await (send if work == "send" else resolve)(desk, outside)
+        await (send if work == "send" else resolve)(daemon, outside)
         fuse.lit = False
         if at:
             await SuicideFuse().died()  # it was killed at the very end

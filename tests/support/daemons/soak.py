@@ -19,7 +19,7 @@ from holdfast.records.machine import PausedAs
 from holdfast.threads.names import ThreadRef
 from holdfast.vocabulary.turn_events import Kind
 from support.daemons.soak_journal import Journal
-from support.threads.real_threads import RealDesk, Town, open_town
+from support.threads.real_threads import RealSite, RealThreadDaemon, open_real_site
 from support.threads.threads import text_of
 from support.waiting import until
 
@@ -38,11 +38,11 @@ _CHILD = Path(__file__).with_name("soak_child.py")
 class Soak:
     """One run. What each thread was asked is in the journal, for whoever goes on with it."""
 
-    def __init__(self, town: Town, choices: random.Random) -> None:
-        self.town = town
+    def __init__(self, site: RealSite, choices: random.Random) -> None:
+        self.site = site
         self.random = choices
         self.refs = [ThreadRef("root", f"soak:{number}") for number in range(THREADS)]
-        self.journal = Journal(town.root / "journal")
+        self.journal = Journal(site.root / "journal")
         self.reasons: Counter[str] = Counter()
 
     async def run(self, seconds: float) -> None:
@@ -52,21 +52,21 @@ class Soak:
             if self.random.random() < KILLED:
                 await self._live_and_die()
             else:
-                async with self.town.daemon() as desk:
-                    await self.live(desk, end)
-        async with self.town.daemon() as desk:
-            await self._send_again(desk)
+                async with self.site.daemon() as daemon:
+                    await self.live(daemon, end)
+        async with self.site.daemon() as daemon:
+            await self._send_again(daemon)
             for ref in self.refs:
-                await self._check(desk, ref)
-            await self._check_sandboxes(desk)
+                await self._check(daemon, ref)
+            await self._check_sandboxes(daemon)
             for ref in self.refs:
-                await desk.threads.delete(ref)
-            await until(lambda: self.town.sandboxes() == [], "nothing is left", _END_SECONDS)
+                await daemon.threads.delete(ref)
+            await until(lambda: self.site.sandboxes() == [], "nothing is left", _END_SECONDS)
 
-    async def live(self, desk: RealDesk, end: float, *, mortal: bool = False) -> None:
+    async def live(self, daemon: RealThreadDaemon, end: float, *, mortal: bool = False) -> None:
         """What one daemon does until it is to be replaced; a mortal one goes on until it is killed."""
-        await self._send_again(desk)
-        while time.monotonic() < end and (await self._step(desk) or mortal):
+        await self._send_again(daemon)
+        while time.monotonic() < end and (await self._step(daemon) or mortal):
             pass
 
     async def _live_and_die(self) -> None:
@@ -74,9 +74,9 @@ class Soak:
         starting = self.random.random() < 0.2
         mark, seconds = ("begins", self.random.uniform(0.0, 0.5)) if starting else ("up", self.random.uniform(0.0, 6.0))
         before = self.journal.marks[mark]
-        told = self.town.root / "child.log"
+        told = self.site.root / "child.log"
         with told.open("wb") as log:
-            command = [sys.executable, str(_CHILD), str(self.town.root), str(self.random.randrange(1 << 32))]
+            command = [sys.executable, str(_CHILD), str(self.site.root), str(self.random.randrange(1 << 32))]
             child = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
 
         def has_come() -> bool:
@@ -97,50 +97,50 @@ class Soak:
             with contextlib.suppress(OSError):
                 os.kill(self.journal.stopped, signal.SIGCONT)
 
-    async def _step(self, desk: RealDesk) -> bool:
+    async def _step(self, daemon: RealThreadDaemon) -> bool:
         """A message or two, and a fault in the middle of them; False if the daemon is to be replaced."""
         ref = self.random.choice(self.refs)
         for _ in range(self.random.randint(1, 2)):
-            await self._say(desk, ref)
+            await self._say(daemon, ref)
         await asyncio.sleep(self.random.uniform(0.0, 0.5))
         fault = self.random.choice(FAULTS)
         self.journal.note("fault", fault)
         if fault == "restart":
             return False
         try:
-            await self._strike(desk, ref, fault)
+            await self._strike(daemon, ref, fault)
         except (HoldfastError, OSError, AssertionError, ValueError):
             self.journal.note("fault", f"{fault}, not possible then")
         except Exception as error:  # the runtime says no: it is being made, or gone already
             self.journal.note("fault", f"{fault}, {type(error).__name__}")
         return True
 
-    async def _say(self, desk: RealDesk, ref: ThreadRef) -> None:
+    async def _say(self, daemon: RealThreadDaemon, ref: ThreadRef) -> None:
         """Each leaves a line in a file of the sandbox: what ran twice has two."""
         name = f"m{len(self._sent(ref))}"
         self.journal.note("sends", ref.key, name)
-        await desk.say(_script(name), name, ref)
+        await daemon.say(_script(name), name, ref)
         self.journal.note("sent", ref.key, name)
         if self.random.random() < 0.3:  # a client that got no answer
-            await desk.say(_script(name), name, ref)
+            await daemon.say(_script(name), name, ref)
 
-    async def _send_again(self, desk: RealDesk) -> None:
+    async def _send_again(self, daemon: RealThreadDaemon) -> None:
         """As clients do that got no answer because the daemon was killed."""
         for key, name in self.journal.unanswered:
-            await desk.say(_script(name), name, ThreadRef("root", key))
+            await daemon.say(_script(name), name, ThreadRef("root", key))
             self.journal.note("sent", key, name)
 
     def _sent(self, ref: ThreadRef) -> list[str]:
         return self.journal.sent.get(ref.key, [])
 
-    async def _strike(self, desk: RealDesk, ref: ThreadRef, fault: str) -> None:
-        session = (await desk.threads.get(ref)).row.session_id
+    async def _strike(self, daemon: RealThreadDaemon, ref: ThreadRef, fault: str) -> None:
+        session = (await daemon.threads.get(ref)).row.session_id
         if session is None or fault == "nothing":
             return
         if fault == "runner killed":
-            self.town.signal_runner(session, signal.SIGKILL)
+            self.site.signal_runner(session, signal.SIGKILL)
         elif fault == "runner stopped":
-            pid = self.town.runner_pid(session)
+            pid = self.site.runner_pid(session)
             self.journal.note("stops", str(pid))
             os.kill(pid, signal.SIGSTOP)
             try:
@@ -148,54 +148,54 @@ class Soak:
             finally:
                 os.kill(pid, signal.SIGCONT)  # that one: the runtime may not know it any more, or another
         elif fault == "link cut":
-            await asyncio.to_thread(self.town.cut_link, session)
+            await asyncio.to_thread(self.site.cut_link, session)
         elif fault == "agent killed":
-            await self.town.kill_agent(desk, session)
+            await self.site.kill_agent(daemon, session)
         elif fault == "agent forgets":
-            await self.town.lose_agent_sessions(desk, session)
+            await self.site.lose_agent_sessions(daemon, session)
         elif fault == "deleted":
-            await desk.sessions.destroy(session)
+            await daemon.sessions.destroy(session)
         elif fault == "slept":
-            await desk.sessions.pause(session, self.random.choice([PausedAs.FROZEN, PausedAs.FILES]))
+            await daemon.sessions.pause(session, self.random.choice([PausedAs.FROZEN, PausedAs.FILES]))
 
-    async def _check(self, desk: RealDesk, ref: ThreadRef) -> None:
+    async def _check(self, daemon: RealThreadDaemon, ref: ThreadRef) -> None:
         if not self._sent(ref):
             return
 
         async def settled() -> bool:
-            messages, _more = await desk.threads.messages(ref, limit=100_000)
+            messages, _more = await daemon.threads.messages(ref, limit=100_000)
             return all(message.status in ("done", "failed") for message in messages)
 
         await until(settled, f"no message of {ref.key} is stuck", _END_SECONDS)
-        messages, _more = await desk.threads.messages(ref, limit=100_000)
+        messages, _more = await daemon.threads.messages(ref, limit=100_000)
         assert [message.id for message in messages] == self._sent(ref), "a message is lost, or there twice"
-        events = await desk.events(ref)
+        events = await daemon.events(ref)
         assert [event.seq for event in events] == list(range(1, len(events) + 1)), "events have a gap"
         finals = Counter(event.turn_id for event in events if event.kind == Kind.FINALIZE)
         assert set(finals.values()) <= {1}, "a turn has ended twice"
         for message in messages:
             assert message.turn_id is not None
-            turn = await desk.threads.turn(ref, message.turn_id)
+            turn = await daemon.threads.turn(ref, message.turn_id)
             self.reasons[str(turn.row.stop_reason)] += 1
             if turn.row.stop_reason == "end_turn":
                 assert text_of(events, turn.row.id).split() == [message.id, "one", "two"], (
                     "words are lost, or there twice"
                 )
-        last = await desk.talk("run cat /workspace/ran || true", "last", ref)
+        last = await daemon.talk("run cat /workspace/ran || true", "last", ref)
         assert last.row.stop_reason == "end_turn", f"{ref.key} cannot be talked to: {last.row.error}"
         output = [
             event.data.get("output")
-            for event in await desk.events(ref)
+            for event in await daemon.events(ref)
             if event.kind == Kind.TOOL_UPDATE and event.turn_id == last.row.id
         ]
         twice = [name for name, count in Counter(str(output[-1]).split()).items() if count > 1]
         assert not twice, f"ran twice: {twice}"
 
-    async def _check_sandboxes(self, desk: RealDesk) -> None:
-        await desk.threads.janitor.tick()
-        owned = sorted([str((await desk.threads.get(ref)).row.session_id) for ref in self.refs if self._sent(ref)])
-        await until(lambda: self.town.sandboxes() == owned, "each thread has one sandbox, and there is no other", 60)
-        assert await desk.tools.store.leases.abandoned(limit=10) == []
+    async def _check_sandboxes(self, daemon: RealThreadDaemon) -> None:
+        await daemon.threads.janitor.tick()
+        owned = sorted([str((await daemon.threads.get(ref)).row.session_id) for ref in self.refs if self._sent(ref)])
+        await until(lambda: self.site.sandboxes() == owned, "each thread has one sandbox, and there is no other", 60)
+        assert await daemon.tools.store.leases.abandoned(limit=10) == []
 
 
 def _script(name: str) -> str:
@@ -204,8 +204,8 @@ def _script(name: str) -> str:
 
 def soak(seconds: float, seed: int) -> Soak:
     """Raises ``AssertionError`` where a promise is broken."""
-    with open_town() as town:
-        one = Soak(town, random.Random(seed))
+    with open_real_site() as site:
+        one = Soak(site, random.Random(seed))
         asyncio.run(one.run(seconds))
     return one
 

@@ -10,16 +10,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from support.daemons.soak import Soak
 from support.machine.machine import runtime
-from support.threads.real_threads import Town
+from support.threads.real_threads import RealSite
 
 
 async def main(root: Path, seed: int) -> None:
-    town = Town(root)
-    soak = Soak(town, random.Random(seed))
+    site = RealSite(root)
+    soak = Soak(site, random.Random(seed))
     soak.journal.note("begins")
-    async with town.daemon() as desk:
+    async with site.daemon() as daemon:
         soak.journal.note("up")
-        await soak.live(desk, float("inf"), mortal=True)
+        await soak.live(daemon, float("inf"), mortal=True)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from holdfast.store import Store
 from holdfast.threads.settings import ThreadSettings
 from holdfast.vocabulary.turn_events import Kind
-from support.agents.towns import make_town
+from support.agents.sites import make_site
 from support.machine.machine import runtime
 from support.threads.hosts import Host
-from support.threads.threads import STEADY, Desk
+from support.threads.threads import STEADY, ThreadDaemon
 from support.waiting import until
 
 SCRIPT = "say begun\n" + "\n".join("say more\nsleep 0.5" for _ in range(120))
@@ -29,9 +29,9 @@ def often(settings: ThreadSettings) -> ThreadSettings:
     return replace(settings, lease_seconds=2.0, janitor_seconds=0.3, keep_aside_seconds=0.0)
 
 
-async def work(desk: Desk, sandboxes: Callable[[], list[str]]) -> None:
-    await desk.say(SCRIPT, "m1")
-    await desk.wait_for(Kind.TEXT_DELTA)
+async def work(daemon: ThreadDaemon, sandboxes: Callable[[], list[str]]) -> None:
+    await daemon.say(SCRIPT, "m1")
+    await daemon.wait_for(Kind.TEXT_DELTA)
     print("begun", flush=True)
 
     async def empty() -> bool:
@@ -43,14 +43,14 @@ async def work(desk: Desk, sandboxes: Callable[[], list[str]]) -> None:
 
 async def on_fakes(node: str, root: Path, url: str) -> None:
     host = Host(node, root, url)
-    async with host.up(), host.daemon(often(STEADY)) as desk:
-        await work(desk, lambda: list(host.house.world.sandboxes))
+    async with host.up(), host.daemon(often(STEADY)) as daemon:
+        await work(daemon, lambda: list(host.host.world.sandboxes))
 
 
 async def on_real_ones(node: str, root: Path, url: str, agent: str) -> None:
-    town = make_town(root, agent, node)
-    async with town.daemon(often(town.settings), await Store.open(url)) as desk:
-        await work(desk, town.sandboxes)
+    site = make_site(root, agent, node)
+    async with site.daemon(often(site.settings), await Store.open(url)) as daemon:
+        await work(daemon, site.sandboxes)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.conformance import Harness
+from holdfast.drivers.conformance import DriverHarness
 from holdfast.drivers.conformance.harness import eventually, sandbox
 from support.machine.bpf import Call, Program, verdict
 from support.machine.seccomp_filter import ARCHITECTURES, FOREIGN, X32_BIT, filters_of
@@ -115,7 +115,7 @@ class SystemCallConformance:
     unlisted = ENOSYS
     """The answer to a call that no list names."""
 
-    async def test_every_system_call_and_socket_is_as_listed(self, harness: Harness) -> None:
+    async def test_every_system_call_and_socket_is_as_listed(self, harness: DriverHarness) -> None:
         machine = os.uname().machine
         if machine not in ARCHITECTURES:
             pytest.skip(f"there is no list for {machine}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.drivers.base import Driver, ImageRoot
-from holdfast.drivers.conformance import Harness
+from holdfast.drivers.conformance import DriverHarness
 from holdfast.drivers.docker.driver import DockerDriver
 from holdfast.link.hub import LinkHub
 from support.machine.leftovers import leftovers
@@ -11,7 +11,7 @@ from support.machine.places import full_dir, made
 from support.servers.dockerd import DockerSocket
 
 
-class DockerHarness(Harness):
+class DockerHarness(DriverHarness):
     def __init__(self, root: Path, docker: DockerSocket, bundles: Path) -> None:
         self.image = ImageRoot("none yet", root)
         self.root = root

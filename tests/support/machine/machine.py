@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.drivers.linux.host_processes import mentioning
+from holdfast.drivers.names import machine_name, session_of
 from holdfast.drivers.oci.machine import examine
 from holdfast.vocabulary.models import PORT
 from support.daemons.daemon import DaemonProcess, wait_for
@@ -28,18 +29,20 @@ def _runtime(daemon: DaemonProcess, *arguments: str) -> str:
 
 
 def containers(daemon: DaemonProcess) -> list[str]:
-    """The ids of all containers that the runtime knows, in whatever state."""
-    return sorted(one["id"] for one in json.loads(_runtime(daemon, "list", "--format", "json") or "null") or [])
+    """The session ids of all containers that the runtime knows, in whatever state."""
+    return sorted(
+        session_of(one["id"]) for one in json.loads(_runtime(daemon, "list", "--format", "json") or "null") or []
+    )
 
 
 def init_pid(daemon: DaemonProcess, session_id: str) -> int:
     """The host's number of the sandbox's PID 1: the runner."""
-    return int(json.loads(_runtime(daemon, "state", session_id))["pid"])
+    return int(json.loads(_runtime(daemon, "state", machine_name(session_id, daemon.state_dir)))["pid"])
 
 
 def delete_container(daemon: DaemonProcess, session_id: str) -> None:
     """Behind the daemon's back."""
-    _runtime(daemon, "delete", "--force", session_id)
+    _runtime(daemon, "delete", "--force", machine_name(session_id, daemon.state_dir))
 
 
 def processes_of(daemon: DaemonProcess, session_id: str) -> set[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2
 
 from holdfast.drivers.linux.cgroups import remove_each
+from holdfast.drivers.names import session_of
 from support.machine.machine import state_of
 from support.machine.state_dir import unmount_below
 from support.waiting import wait_for
@@ -59,21 +60,27 @@ class DockerSocket:
         return False
 
     def containers(self) -> list[str]:
-        """The names of all, in whatever state."""
-        found = self._ask("GET", "/containers/json?all=1").json()
-        return sorted(name.strip("/") for container in found for name in container["Names"])
+        """The session ids of all, in whatever state."""
+        return sorted(map(session_of, self._names()))
 
-    def pid_of(self, name: str) -> int:
+    def _names(self) -> list[str]:
+        found = self._ask("GET", "/containers/json?all=1").json()
+        return [name.strip("/") for container in found for name in container["Names"]]
+
+    def _name_of(self, session_id: str) -> str:
+        return next(name for name in self._names() if session_of(name) == session_id)
+
+    def pid_of(self, session_id: str) -> int:
         """The host's number of a container's first process."""
-        return int(self._ask("GET", f"/containers/{name}/json").json()["State"]["Pid"])
+        return int(self._ask("GET", f"/containers/{self._name_of(session_id)}/json").json()["State"]["Pid"])
 
     def images(self) -> list[str]:
         found = self._ask("GET", "/images/json").json()
         return sorted(tag for image in found for tag in image["RepoTags"] or [])
 
-    def remove(self, name: str) -> None:
+    def remove(self, session_id: str) -> None:
         """Behind everybody's back."""
-        self._ask("DELETE", f"/containers/{name}?force=1").raise_for_status()
+        self._ask("DELETE", f"/containers/{self._name_of(session_id)}?force=1").raise_for_status()
 
     def remove_image(self, name: str) -> None:
         self._ask("DELETE", f"/images/{name}?force=1").raise_for_status()

@@ -14,18 +14,17 @@ from typing import cast
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from holdfast.broker.accounts import Account, Books, Call, Spent, Standing
+from holdfast.broker.accounts import Account, Books, Call, Hold, HoldResult, Spent
 from holdfast.broker.door import LISTENER, ModelBroker
 from holdfast.broker.guard import Deadlines
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.prices import Price
-from holdfast.broker.models.providers.catalogue import Catalogue, Kind, Offer, Provider
+from holdfast.broker.models.providers.catalogue import Catalogue, Offer, Provider, ProviderKind
 from holdfast.broker.models.providers.demo import DemoUpstream
 from holdfast.broker.models.providers.http import HttpUpstream
 from holdfast.broker.models.proxy import ModelProxy
 from holdfast.broker.models.settings import ProxySettings
-from holdfast.broker.secrets import FixedKey
+from holdfast.broker.secrets import Key
 from holdfast.link.link import Link
 from holdfast.network.outside import Outside
 from holdfast.records.limits import Limits
@@ -40,8 +39,23 @@ from support.servers.model_server import ModelServer
 SESSION = "ses_1"
 SPEC = SessionSpec(Limits(cpus=1, memory_mb=64, pids=16, disk_mb=16), NetworkPolicy.NONE, False, {}, kept=True)
 ACCOUNT = Account("thr_1", "key_1", "web:default", "trn_1", preferences=("two/m2",))
-KINDS = {Wire.CHAT: Kind.OPENAI, Wire.RESPONSES: Kind.OPENAI, Wire.MESSAGES: Kind.ANTHROPIC, Wire.GEMINI: Kind.GEMINI}
+KINDS = {
+    Wire.CHAT: ProviderKind.OPENAI,
+    Wire.RESPONSES: ProviderKind.OPENAI,
+    Wire.MESSAGES: ProviderKind.ANTHROPIC,
+    Wire.GEMINI: ProviderKind.GEMINI,
+}
 PRICE = Price(1.0, 10.0)
+
+
+class FixedKey(Key):
+    """A key that is always the same."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    async def get(self) -> str:
+        return self._key
 
 
 class MemoryBooks:
@@ -66,12 +80,12 @@ class MemoryBooks:
         total = self.spent_before + sum(call.cost_usd or 0.0 for call in self.calls)
         return Spent(total, total)
 
-    async def hold(self, account: Account, hold: Hold, /) -> Standing:
+    async def hold(self, account: Account, hold: Hold, /) -> HoldResult:
         spent, held = await self.spent(account), sum(self.held.values())
         thread = Purse(account.limits.spend_usd, spent.thread_usd, held)
         owner = Purse(account.owner_limits.spend_usd, spent.owner_usd, held)
         found = standing(thread, owner, hold.usd)
-        if found is Standing.HELD:
+        if found is HoldResult.HELD:
             self.held[hold.id] = hold.usd
         return found
 
@@ -154,7 +168,7 @@ def _lower(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 def provider_at(server: ModelServer, name: str, wire: Wire, model: str) -> Provider:
     kind = KINDS[wire]
-    url = server.base_url(name) + ("/v1" if kind is Kind.OPENAI else "")
+    url = server.base_url(name) + ("/v1" if kind is ProviderKind.OPENAI else "")
     wires = frozenset({wire})
     offer = Offer(Model(name, model, (wire,)), PRICE)
     return Provider(name, kind, url, FixedKey(key_of(name)), [offer], wires)

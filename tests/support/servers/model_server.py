@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from holdfast.broker.demo import PROVIDER, Piece, Reply, failure, reply, wire_of
+from holdfast.broker.demo import PROVIDER, DemoReply, Piece, failure, reply, wire_of
 from holdfast.vocabulary.models import Wire
 
 MESSAGES = {
@@ -181,7 +181,9 @@ class ModelServer:
                 queue.pop(0)
         return first.fault
 
-    async def _send(self, request: web.Request, wire: Wire, answer: Reply, fault: Fault | None) -> web.StreamResponse:
+    async def _send(
+        self, request: web.Request, wire: Wire, answer: DemoReply, fault: Fault | None
+    ) -> web.StreamResponse:
         match fault:
             case Status(code, headers):
                 answer = failure(wire, code, MESSAGES.get(code, "Something went wrong."), headers)

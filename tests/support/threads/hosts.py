@@ -13,8 +13,8 @@ from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
-from support.house import DEFAULTS, House
-from support.threads.threads import QUICK, Desk, registry
+from support.fake_host import DEFAULTS, FakeHost
+from support.threads.threads import QUICK, ThreadDaemon, registry
 
 
 class Host:
@@ -30,35 +30,35 @@ class Host:
     @contextlib.asynccontextmanager
     async def up(self) -> AsyncIterator[None]:
         self.store = await Store.open(self.url)
-        self.house = House(self.root, self.store, node=self.name, shared=self.shared)
-        self.agents = FakeAgentWorld(self.house.world)
+        self.host = FakeHost(self.root, self.store, node=self.name, shared=self.shared)
+        self.agents = FakeAgentWorld(self.host.world)
         try:
             yield
         finally:
-            await self.house.world.close()
+            await self.host.world.close()
             await self.store.close()
 
     @contextlib.asynccontextmanager
-    async def daemon(self, settings: ThreadSettings = QUICK) -> AsyncIterator[Desk]:
-        async with self.house.daemon(replace(DEFAULTS, max_sessions=1000)) as sessions:
+    async def daemon(self, settings: ThreadSettings = QUICK) -> AsyncIterator[ThreadDaemon]:
+        async with self.host.daemon(replace(DEFAULTS, max_sessions=1000)) as sessions:
             agent = FakeAgent(self.agents, deadline_seconds=10.0)
             tools = Tools(
                 store=self.store,
                 sessions=sessions,
                 agents=registry(agent),
                 settings=settings,
-                metrics=ThreadMetrics(self.house.registry),
+                metrics=ThreadMetrics(self.host.registry),
                 node=self.name,
-                clock=self.house.clock,
+                clock=self.host.clock,
             )
-            books = ThreadBooks(self.store, settings.agents, clock=self.house.clock)
+            books = ThreadBooks(self.store, settings.agents, clock=self.host.clock)
             threads = ThreadService(tools, self.root.parent / "files", books=books)
             async with threads.running():
-                yield Desk(threads, sessions, agent, self.house.driver, tools, books)
+                yield ThreadDaemon(threads, sessions, agent, self.host.driver, tools, books)
 
 
 def sandboxes(*hosts: Host) -> list[str]:
-    return [name for host in hosts for name in host.house.world.sandboxes]
+    return [name for host in hosts for name in host.host.world.sandboxes]
 
 
 def ran(*hosts: Host) -> list[str]:

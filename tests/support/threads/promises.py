@@ -12,9 +12,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast.agents.base import AgentSessionId
+from holdfast.agents.base import ConversationId
 from holdfast.records.machine import Status
-from holdfast.records.threads import Line, MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TurnRow
+from holdfast.records.threads import MessageRow, MessageStatus, Mode, ThreadEventRow, ThreadRow, TranscriptLine, TurnRow
 from holdfast.store.sessions.rows import row_of
 from holdfast.store.tables import sessions
 from holdfast.store.threads import tables, transcript
@@ -22,7 +22,7 @@ from holdfast.threads.names import ThreadRef
 from holdfast.threads.resolve.sandboxes import made_for
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path
 from holdfast.vocabulary.turn_events import Kind
-from support.threads.threads import Street
+from support.threads.threads import FakeSite
 
 CHANNELS = ("default", "review")
 _MANY = 10_000
@@ -88,7 +88,7 @@ class Kept:
     turns: list[TurnRow]
     """Oldest first."""
     events: Sequence[ThreadEventRow]
-    lines: Mapping[str, list[Line]]
+    lines: Mapping[str, list[TranscriptLine]]
     """The transcripts, by channel."""
     sessions: Mapping[str, str]
     """Those of the agents, by channel."""
@@ -139,16 +139,16 @@ class Kept:
 
 
 class Promises:
-    """Those to the users of one street."""
+    """Those to the users of one site."""
 
-    def __init__(self, street: Street) -> None:
-        self._street = street
-        self._store = street.store
+    def __init__(self, site: FakeSite) -> None:
+        self._site = site
+        self._store = site.store
 
     async def kept(self, ref: ThreadRef) -> Kept | None:
         """None where there is no such thread."""
         work = partial(_read, owner=ref.owner, key=ref.key)
-        return await self._street.store._database.read(work)
+        return await self._site.store._database.read(work)
 
     # -- after each step -----------------------------------------------------------------------------------------------
 
@@ -187,9 +187,9 @@ class Promises:
                 assert _name(message.id) in talk.given_up, f"P2: nobody has taken back {message.id}"
 
     def _runs(self, kept: Kept) -> None:
-        ran = Counter(prompt for _session, prompt in self._street.agents.ran)
+        ran = Counter(prompt for _session, prompt in self._site.agents.ran)
         assert not [prompt for prompt, count in ran.items() if count > 1], "P2: a prompt was run twice"
-        steered = Counter(prompt for _session, prompt in self._street.agents.steered)
+        steered = Counter(prompt for _session, prompt in self._site.agents.steered)
         times: Counter[str] = Counter()
         for turn in kept.turns:
             for message in kept.asked(turn):
@@ -215,13 +215,13 @@ class Promises:
 
     def _remembered(self, kept: Kept) -> dict[str, str]:
         """What the agents know, by channel: of those who have nothing to do, and a session."""
-        if "revert" in kept.asked_for or kept.row.session_id not in self._street.house.world.sandboxes:
+        if "revert" in kept.asked_for or kept.row.session_id not in self._site.host.world.sandboxes:
             return {}  # the agent and the store do it one after the other
         busy = {turn.channel for turn in kept.turns if turn.state != "ended"}
         found: dict[str, str] = {}
         for channel, session in kept.sessions.items():
-            home = self._street.agents.home(str(kept.row.session_id), channel)
-            known = home.sessions.get(AgentSessionId(session))
+            home = self._site.agents.home(str(kept.row.session_id), channel)
+            known = home.sessions.get(ConversationId(session))
             if channel not in busy and known is not None:  # one that is lost is replaced before the next turn
                 found[channel] = "\n".join(text for _role, text in known.memory())
         return found
@@ -237,7 +237,7 @@ class Promises:
     def _attachments(self, talk: Talk) -> None:
         """What an agent was told to be there is there."""
         content = {upload.path: upload.content for upload in talk.uploads}
-        for home in self._street.agents.homes():
+        for home in self._site.agents.homes():
             files = None if home.sandbox.runner is None else home.sandbox.runner.files
             for turn in (turn for session in home.sessions.values() for turn in session.turns.values()):
                 for path in turn.prompt.attachments:
@@ -267,7 +267,7 @@ class Promises:
 
     def _steered(self, kept: Kept) -> None:
         """Each that went into a turn was heard by the agent, or is sent again, or its user is told."""
-        heard = {prompt for _session, prompt in self._street.agents.steered}
+        heard = {prompt for _session, prompt in self._site.agents.steered}
         ids = {message.id for message in kept.messages}
         for turn in kept.turns:
             errors = [str(event.data) for event in kept.events if event.kind == Kind.ERROR and event.turn_id == turn.id]
@@ -297,7 +297,7 @@ def _read(connection: sa.Connection, owner: str, key: str) -> Kept | None:
         messages=[MessageRow(**row) for row in rows(tables.messages, "position")],
         turns=[TurnRow(**row) for row in rows(tables.turns, "first_seq")],
         events=[ThreadEventRow(**row) for row in rows(tables.thread_events, "seq")],
-        lines={name: transcript.read(connection, id, channel=name, limit=_MANY, before_turn=None) for name in CHANNELS},
+        lines={name: transcript.read(connection, id, channel=name, limit=_MANY) for name in CHANNELS},
         sessions={row["channel"]: row["agent_session_id"] for row in channels if row["agent_session_id"] is not None},
         asked_for=[row["kind"] for row in rows(tables.thread_requests, "at") if row["done_at"] is None],
         sandboxes=[session for session, thread in made if thread is not None and thread[0] == id],

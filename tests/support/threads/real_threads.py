@@ -1,6 +1,6 @@
 """The thread service on real sandboxes of the oci driver, with the scripted agent in them.
 
-``agent_towns`` has the same with the agents that ship.
+``agent_sites`` has the same with the agents that ship.
 """
 
 import asyncio
@@ -36,17 +36,16 @@ from holdfast.sessions.ways_out import WayOut
 from holdfast.store import Store
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.resolve.briefs import Briefs
-from holdfast.threads.resolve.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.vocabulary.models import Model
 from support.agents.scripted_harness import PATIENCE, SETTINGS
 from support.daemons.daemon import DaemonProcess
-from support.house import NODE
+from support.fake_host import NODE
 from support.machine.machine import containers, delete_container, init_pid, runtime
 from support.machine.state_dir import open_state_dir, unmount_below
-from support.threads.threads import REF, STEADY, Desk, Shelf, text_of
+from support.threads.threads import REF, STEADY, Shelf, ThreadDaemon, text_of
 from support.waiting import PATIENCE as PATIENCE_SECONDS
 from support.waiting import until
 
@@ -55,7 +54,7 @@ _PIDFD_GETFD = 438
 SESSIONS = replace(SETTINGS, default_image="host", reap_interval_seconds=0.5)
 
 
-class RealDesk(Desk):
+class RealThreadDaemon(ThreadDaemon):
     """One daemon on real sandboxes. It has neither ``agent`` nor ``driver`` to play with: the faults are real, too."""
 
     patience = 3 * PATIENCE_SECONDS  # some agents take long to start on a busy machine
@@ -66,7 +65,7 @@ class RealDesk(Desk):
         self.tools = tools
 
 
-class Town:
+class RealSite:
     """What stays when daemons go: the state directory, and the machine."""
 
     agent = "scripted"
@@ -89,8 +88,7 @@ class Town:
         settings: ThreadSettings | None = None,
         store: Store | None = None,
         patience: ScriptedTimeouts | Timeouts = PATIENCE,
-        previews: Previews | None = None,
-    ) -> AsyncIterator[RealDesk]:
+    ) -> AsyncIterator[RealThreadDaemon]:
         """It closes the store, also one that it was given."""
         settings = settings or self.settings
         opened = store or await Store.open(f"sqlite:///{self.root / 'test.db'}")
@@ -117,9 +115,9 @@ class Town:
                 agents.add(self.make_agent(patience))
                 tools = Tools(opened, sessions, agents, settings, ThreadMetrics(registry), self.node, time.time)
                 briefs = Briefs(settings.agents, Shelf(self.models))
-                threads = ThreadService(tools, self.root / "files", previews, briefs=briefs)
+                threads = ThreadService(tools, self.root / "files", briefs=briefs)
                 async with sessions.running(), threads.running():
-                    yield RealDesk(threads, sessions, tools)
+                    yield RealThreadDaemon(threads, sessions, tools)
         finally:
             await driver.close()
             await opened.close()
@@ -167,20 +165,20 @@ class Town:
         finally:
             os.close(pidfd)
 
-    async def signal_agent(self, desk: Desk, session_id: str, name: str) -> str:
+    async def signal_agent(self, daemon: ThreadDaemon, session_id: str, name: str) -> str:
         """Returns which process that is."""
-        view, _generation = await process.find(Place(session_id, desk.sessions))
+        view, _generation = await process.find(Place(session_id, daemon.sessions))
         assert view is not None
-        await desk.sessions.processes.signal(session_id, view.process_id, name)
+        await daemon.sessions.processes.signal(session_id, view.process_id, name)
         return view.process_id
 
-    async def kill_agent(self, desk: Desk, session_id: str) -> None:
-        process_id = await self.signal_agent(desk, session_id, "KILL")
-        assert not (await desk.sessions.processes.get(session_id, process_id, wait_ms=10_000)).running
+    async def kill_agent(self, daemon: ThreadDaemon, session_id: str) -> None:
+        process_id = await self.signal_agent(daemon, session_id, "KILL")
+        assert not (await daemon.sessions.processes.get(session_id, process_id, wait_ms=10_000)).running
 
-    async def lose_agent_sessions(self, desk: Desk, session_id: str) -> None:
-        where = await home.root(Place(session_id, desk.sessions))
-        await desk.sessions.files.remove(session_id, f"{where}/scripted", recursive=True)
+    async def lose_agent_sessions(self, daemon: ThreadDaemon, session_id: str) -> None:
+        where = await home.root(Place(session_id, daemon.sessions))
+        await daemon.sessions.files.remove(session_id, f"{where}/scripted", recursive=True)
 
 
 def _shut(pidfd: int, fd: int) -> bool:
@@ -198,62 +196,62 @@ def _shut(pidfd: int, fd: int) -> bool:
         return False
 
 
-async def sandbox_of(desk: Desk) -> str:
-    session = (await desk.threads.get(REF)).row.session_id
+async def sandbox_of(daemon: ThreadDaemon) -> str:
+    session = (await daemon.threads.get(REF)).row.session_id
     assert session is not None
     return session
 
 
-async def said(desk: Desk, word: str) -> bool:
-    return word in text_of(await desk.events())
+async def said(daemon: ThreadDaemon, word: str) -> bool:
+    return word in text_of(await daemon.events())
 
 
-async def there(desk: Desk, session_id: str, path: str) -> bool:
+async def there(daemon: ThreadDaemon, session_id: str, path: str) -> bool:
     try:
-        await desk.sessions.files.stat(session_id, path, follow=False)
+        await daemon.sessions.files.stat(session_id, path, follow=False)
     except HoldfastError:
         return False
     return True
 
 
-async def opened(desk: Desk) -> None:
+async def opened(daemon: ThreadDaemon) -> None:
     """The thread has begun: something was said, and there is a file."""
     script = "write /workspace/a.txt kelp\nsay the password is kelp"
-    await desk.talk(script, "m0")
+    await daemon.talk(script, "m0")
 
 
-async def only(town: Town, *sandboxes: str) -> None:
+async def only(site: RealSite, *sandboxes: str) -> None:
     """Until there are these, and no others. Asking the runtime takes a process, so it is not done all the time."""
 
     async def so() -> bool:
-        return await asyncio.to_thread(town.sandboxes) == list(sandboxes)
+        return await asyncio.to_thread(site.sandboxes) == list(sandboxes)
 
     await until(so, f"the only sandboxes are {sandboxes}", every=0.05)
 
 
-async def forgotten(town: Town, desk: Desk) -> None:
+async def forgotten(site: RealSite, daemon: ThreadDaemon) -> None:
     """The thread is gone, with its sandbox, and its key is free for the next test."""
-    await desk.threads.delete(REF)
-    await only(town)
-    await desk.tools.store.threads.purge(older_than=-1.0)
+    await daemon.threads.delete(REF)
+    await only(site)
+    await daemon.tools.store.threads.purge(older_than=-1.0)
 
 
-async def remembers(desk: Desk, town: Town, *, file: bool, name: str = "after") -> None:
+async def remembers(daemon: ThreadDaemon, site: RealSite, *, file: bool, name: str = "after") -> None:
     """The next message is answered, by an agent that knows the conversation, in the thread's one sandbox."""
     script = "recall the password is kelp\nrun cat /workspace/a.txt > /workspace/seen || true"
-    turn = await desk.talk(script, name)
+    turn = await daemon.talk(script, name)
     assert turn.row.stop_reason == "end_turn" and "yes" in (turn.row.answer or ""), turn
-    thread = await desk.threads.get(REF)
-    seen, _ = await desk.sessions.read_file(str(thread.row.session_id), "/workspace/seen", max_bytes=None)
+    thread = await daemon.threads.get(REF)
+    seen, _ = await daemon.sessions.read_file(str(thread.row.session_id), "/workspace/seen", max_bytes=None)
     assert (b"kelp" in seen) == file, seen
     assert (thread.row.last_error, thread.row.resume_failures) == (None, 0)
-    await only(town, str(thread.row.session_id))
-    events = await desk.events()
+    await only(site, str(thread.row.session_id))
+    events = await daemon.events()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
 @contextlib.contextmanager
-def open_town(node: str = NODE, shared: Path | None = None) -> Iterator[Town]:
+def open_real_site(node: str = NODE, shared: Path | None = None) -> Iterator[RealSite]:
     runtime()  # found out now: later there is an event loop
     with open_state_dir() as root:
-        yield Town(root, node, shared)
+        yield RealSite(root, node, shared)

@@ -10,7 +10,6 @@ from holdfast.agents.base import Abilities
 from holdfast.agents.fake.agent import FakeAgent
 from holdfast.agents.fake.world import FakeAgentWorld
 from holdfast.agents.registry import AgentRegistry
-from holdfast.broker.accounts import Account
 from holdfast.callers.types import ROOT
 from holdfast.drivers.fake.driver import FakeDriver
 from holdfast.errors import HoldfastError
@@ -22,14 +21,13 @@ from holdfast.threads.files.voice import NoTranscriber, Transcriber
 from holdfast.threads.metrics import ThreadMetrics
 from holdfast.threads.names import ThreadRef
 from holdfast.threads.resolve.briefs import Briefs
-from holdfast.threads.resolve.preview import Previews
 from holdfast.threads.service import ThreadService
 from holdfast.threads.settings import ThreadSettings
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import TurnView
 from holdfast.vocabulary.models import Model
 from holdfast.vocabulary.turn_events import Kind
-from support.house import DEFAULTS, NODE, House
+from support.fake_host import DEFAULTS, NODE, FakeHost
 from support.waiting import PATIENCE as PATIENCE
 from support.waiting import until
 
@@ -57,7 +55,7 @@ def registry(agent: FakeAgent) -> AgentRegistry:
     return agents
 
 
-class Desk:
+class ThreadDaemon:
     """One daemon: its threads, with what the test may do to it."""
 
     patience = PATIENCE
@@ -126,10 +124,10 @@ class Desk:
         raise AssertionError(f"no {kind}")
 
 
-def refusals(desk: Desk) -> list[HoldfastError]:
+def refusals(daemon: ThreadDaemon) -> list[HoldfastError]:
     """What the database says, from now on, to who writes down what an agent tells."""
     found: list[HoldfastError] = []
-    real = desk.tools.store.turns.advance
+    real = daemon.tools.store.turns.advance
 
     async def noted(*args: object, **more: object) -> object:
         try:
@@ -138,7 +136,7 @@ def refusals(desk: Desk) -> list[HoldfastError]:
             found.append(error)
             raise
 
-    desk.tools.store.turns.advance = noted  # type: ignore[method-assign, assignment]  # the same, watched
+    daemon.tools.store.turns.advance = noted  # type: ignore[method-assign, assignment]  # the same, watched
     return found
 
 
@@ -146,25 +144,21 @@ class Shelf:
     """Models that are offered to everybody."""
 
     def __init__(self, models: Sequence[Model]) -> None:
-        self._models = models
-
-    def models_for(self, _account: Account, /) -> Sequence[Model]:
-        return self._models
+        self.models = models
 
 
-class Street:
-    """What stays when daemons go: one house with its machine, the database, the agents in the sandboxes."""
+class FakeSite:
+    """What stays when daemons go: one host with its machine, the database, the agents in the sandboxes."""
 
-    def __init__(self, house: House, store: Store, url: str, root: Path) -> None:
-        self.house = house
+    def __init__(self, host: FakeHost, store: Store, url: str, root: Path) -> None:
+        self.host = host
         self.store = store
         self.url = url
         self.root = root
-        self.agents = FakeAgentWorld(house.world)
+        self.agents = FakeAgentWorld(host.world)
         self.models: list[Model] = []
         """What the broker offers."""
         self.transcriber: Transcriber = NoTranscriber()
-        self.previews: Previews | None = None
         self.abilities: Abilities | None = None
         """Of the agents of daemons to come."""
         self.agent_seconds = 0.5
@@ -172,35 +166,35 @@ class Street:
         self.session_settings = DEFAULTS
 
     @contextlib.asynccontextmanager
-    async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[Desk]:
+    async def daemon(self, settings: ThreadSettings = QUICK, **changes: object) -> AsyncIterator[ThreadDaemon]:
         """From its start to its orderly end."""
         chosen = replace(settings, **changes)  # type: ignore[arg-type]  # its own fields, by name
-        async with self.house.daemon(self.session_settings) as sessions:
-            agent, driver = self._agent(), self.house.driver
+        async with self.host.daemon(self.session_settings) as sessions:
+            agent, driver = self._agent(), self.host.driver
             tools = Tools(
                 store=self.store,
                 sessions=sessions,
                 agents=registry(agent),
                 settings=chosen,
-                metrics=ThreadMetrics(self.house.registry),
+                metrics=ThreadMetrics(self.host.registry),
                 node=NODE,
-                clock=self.house.clock,
+                clock=self.host.clock,
                 transcriber=self.transcriber,
             )
-            books = ThreadBooks(self.store, chosen.agents, clock=self.house.clock)
+            books = ThreadBooks(self.store, chosen.agents, clock=self.host.clock)
             briefs = Briefs(chosen.agents, Shelf(self.models))
-            threads = ThreadService(tools, self.root / "files", self.previews, books=books, briefs=briefs)
+            threads = ThreadService(tools, self.root / "files", books=books, briefs=briefs)
             async with threads.running():
-                yield Desk(threads, sessions, agent, driver, tools, books)
+                yield ThreadDaemon(threads, sessions, agent, driver, tools, books)
 
     def _agent(self) -> FakeAgent:
         return FakeAgent(self.agents, deadline_seconds=self.agent_seconds, abilities=self.abilities)
 
     def sandboxes(self) -> list[str]:
-        return list(self.house.world.sandboxes)
+        return list(self.host.world.sandboxes)
 
     def metric(self, name: str, **labels: str) -> float:
-        return self.house.registry.get_sample_value(name, labels) or 0.0
+        return self.host.registry.get_sample_value(name, labels) or 0.0
 
 
 def text_of(events: Sequence[ThreadEventRow], turn_id: str | None = None) -> str:
@@ -218,12 +212,12 @@ async def pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 @contextlib.asynccontextmanager
-async def open_street(root: Path, url: str | None = None) -> AsyncIterator[Street]:
+async def open_site(root: Path, url: str | None = None) -> AsyncIterator[FakeSite]:
     address = url or f"sqlite:///{root / 'test.db'}"
     store = await Store.open(address)
-    house = House(root, store)
+    host = FakeHost(root, store)
     try:
-        yield Street(house, store, address, root)
+        yield FakeSite(host, store, address, root)
     finally:
-        await house.world.close()
+        await host.world.close()
         await store.close()

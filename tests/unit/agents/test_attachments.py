@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from holdfast.agents import attachments
-from holdfast.agents.attachments import Image, attachment_text, images, mime_of
+from holdfast.agents.attachments import PromptImage, attachment_text, images, mime_of
 from holdfast.agents.base import Place, Prompt, Sandbox
 from holdfast.errors import FileMissing
 from holdfast.vocabulary.models import Model, Wire
@@ -84,4 +84,4 @@ def test_paths_are_told_of_all() -> None:
         "</attachments>",
     ]
     assert attachment_text(Prompt("p", "look")) == ""
-    assert Image("/w/c.png", "image/png", "").name == "c.png"
+    assert PromptImage("/w/c.png", "image/png", "").name == "c.png"

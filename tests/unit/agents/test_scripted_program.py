@@ -16,7 +16,7 @@ from types import TracebackType
 import pytest
 
 from holdfast.agents.scripted import package
-from holdfast.agents.scripted.inside.disk import Session
+from holdfast.agents.scripted.inside.disk import ScriptedConversation
 from support.waiting import wait_for
 
 JsonObject = dict[str, object]
@@ -280,7 +280,7 @@ def test_a_log_that_is_cut_off_at_any_byte_is_closed(finished: Path, tmp_path: P
     for length in range(len(content)):
         path.write_bytes(content[:length])
         cursor = content[:length].rfind(b"\n") + 1
-        session = Session(str(home), "s")
+        session = ScriptedConversation(str(home), "s")
         session.load()
         session.close_interrupted()
         now = path.read_bytes()
@@ -288,7 +288,7 @@ def test_a_log_that_is_cut_off_at_any_byte_is_closed(finished: Path, tmp_path: P
         rest = parsed(now[cursor:])
         ends = [event["data"] for event in rest if event["kind"] == "message.finalize"]
         assert len(ends) == 1 and rest[-1]["data"] == ends[0], f"cut at {length}: {rest}"
-        session = Session(str(home), "s")
+        session = ScriptedConversation(str(home), "s")
         session.load()
         session.close_interrupted()
         assert path.read_bytes() == now, "closed twice"
@@ -301,24 +301,24 @@ def test_a_session_that_is_cut_off_at_any_byte_goes_on(finished: Path, tmp_path:
     path = home / "sessions" / "s.jsonl"
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        session = Session(str(home), "s")
+        session = ScriptedConversation(str(home), "s")
         session.load()
         known = "p" in session.accepted
         session.note({"prompt": "q", "name": "q", "text": "say x"})
-        session = Session(str(home), "s")
+        session = ScriptedConversation(str(home), "s")
         session.load()
         assert list(session.accepted) == (["p", "q"] if known else ["q"])
 
 
 def test_a_create_that_was_cut_off_leaves_no_trace(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    session = Session(str(home), "s")
+    session = ScriptedConversation(str(home), "s")
     session.create([("user", "one")])
     half = home / "sessions" / "t.jsonl.new"
     half.write_bytes(b'{"said": "two')
-    other = Session(str(home), "t")
+    other = ScriptedConversation(str(home), "t")
     assert not other.exists
     other.create([("user", "three")])
-    again = Session(str(home), "t")
+    again = ScriptedConversation(str(home), "t")
     again.load()
     assert again.memory() == [("user", "three")]

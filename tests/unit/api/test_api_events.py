@@ -12,24 +12,22 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from fakes.api_server import KEY
-from fakes.events import FakeEvents
-from fakes.key_store import key_ring
-from fakes.session_service import FakeSessions
-from holdfast.api import ApiSettings, create_app
 from holdfast.errors import Unavailable
-from holdfast.sessions.telling.events import EventFeed
-from holdfast.store import Store
-from support.house import until
+from support.api_host import KEY, ApiHost, open_api
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def some(events: FakeEvents) -> None:
-    events.add("created", status="creating")
-    events.add("active", status="active")
-    events.add("error", session_id="ses_2", status="error", error="ünïcode\nline")
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[ApiHost]:
+    """Three events have happened, and streams end with what there is."""
+    async with open_api(tmp_path) as host:
+        await host.tell("created", status="creating")
+        await host.tell("active", status="active")
+        await host.tell("error", session_id="ses_2", status="error", error="ünïcode\nline")
+        host.end_streams()
+        yield host
 
 
 def blocks(text: str) -> list[dict[str, str]]:
@@ -100,8 +98,8 @@ async def test_a_browser_that_comes_back(client: httpx2.AsyncClient) -> None:
     assert await numbers(client, "?after=2", **{"Last-Event-ID": ""}) == ["1", "2", "3"]
 
 
-async def test_events_that_are_gone(client: httpx2.AsyncClient, events: FakeEvents) -> None:
-    events.oldest = 3
+async def test_events_that_are_gone(client: httpx2.AsyncClient, host: ApiHost) -> None:
+    assert await host.store.events.prune(1_700_000_003) == 2
     response = await client.get("/v1/events?after=0&limit=1")
     gap, event = blocks(response.text)
     assert gap == {"event": "gap", "id": "2", "data": '{"after":0,"oldest":3}'}
@@ -143,8 +141,13 @@ async def test_no_key_no_events(stranger: httpx2.AsyncClient) -> None:
     assert (await stranger.get("/v1/events")).status_code == 401
 
 
-async def test_a_database_that_is_away_is_an_error_reply(client: httpx2.AsyncClient, events: FakeEvents) -> None:
-    events.fail = Unavailable("the database is away")
+async def test_a_database_that_is_away_is_an_error_reply(
+    client: httpx2.AsyncClient, host: ApiHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(**_query: object) -> None:
+        raise Unavailable("the database is away")
+
+    monkeypatch.setattr(host.store.events, "page", away)
     response = await client.get("/v1/events")
     assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
 
@@ -178,10 +181,8 @@ async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 async def test_a_client_that_vanishes_leaves_nothing_behind(tmp_path: Path) -> None:
     """In the middle of waiting, in all ways to go: no task, no reader, and the others are told as before."""
-    store = await Store.open(f"sqlite:///{tmp_path / 'test.db'}")
-    feed = EventFeed(store.events)
-    app = create_app(FakeSessions(), keys=key_ring(KEY), settings=ApiSettings(), events=feed)
-    async with feed.running(), serving(app) as port:
+    async with open_api(tmp_path) as host, serving(host.app) as port:
+        feed, store = host.events, host.store
         reader, writer = await connect(port)
         await until(lambda: feed.waiting == 1, "the one that stays waits")
         tasks = asyncio.all_tasks()
@@ -203,4 +204,3 @@ async def test_a_client_that_vanishes_leaves_nothing_behind(tmp_path: Path) -> N
         async with asyncio.timeout(30):
             assert await reader.readuntil(b"0\r\n\r\n"), "a feed that is closed ends its streams in order"
         writer.close()
-    await store.close()

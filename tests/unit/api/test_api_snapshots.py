@@ -1,12 +1,10 @@
 """Snapshots, forks and workspaces through the API: shapes, statuses, keys and who sees what."""
 
-from dataclasses import replace
-
 import httpx2
 import pytest
 
-from fakes.session_service import FakeSessions
-from holdfast.records.machine import Reason, Status
+from support.api_host import ApiHost
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -31,14 +29,14 @@ async def test_a_snapshot_from_beginning_to_end(client: httpx2.AsyncClient, sess
         "driver": "fake",
         "limits": {"cpus": 1.0, "memory_mb": 512, "pids": 256, "disk_mb": 1024},
         "writable_root": False,
-        "size_bytes": 12_345_678,
+        "size_bytes": view["size_bytes"],
         "created_at": "",
     }
     assert (await client.get("/v1/snapshots")).json() == {"snapshots": [view]}
     for reference in ("base", view["id"]):
         assert (await client.get(f"/v1/snapshots/{reference}")).json() == view
     started = (await client.post("/v1/sessions", json={"snapshot": "base"})).json()
-    assert started["snapshot_id"] == "base"  # the fake takes it as it comes
+    assert started["snapshot_id"] == view["id"]
     assert (await client.delete("/v1/snapshots/base")).status_code == 204
     assert code(await client.delete("/v1/snapshots/base")) == (404, "snapshot_not_found")
 
@@ -80,16 +78,19 @@ async def test_workspaces(client: httpx2.AsyncClient) -> None:
     made = (await client.post("/v1/sessions", json={"workspace": "home"})).json()
     assert made["workspace"] == "home"
     [view] = (await client.get("/v1/workspaces")).json()["workspaces"]
-    assert (view["name"], view["session_id"], view["disk_mb"], view["size_bytes"]) == ("home", made["id"], 64, 4096)
+    assert (view["name"], view["session_id"], view["disk_mb"], view["size_bytes"]) == ("home", made["id"], 1024, 4096)
     assert code(await client.delete("/v1/workspaces/home")) == (409, "conflict")
     await client.delete(f"/v1/sessions/{made['id']}")
     assert (await client.delete("/v1/workspaces/home")).status_code == 204
     assert code(await client.delete("/v1/workspaces/home")) == (404, "workspace_not_found")
 
 
-async def test_only_restore_brings_back_the_dead(
-    client: httpx2.AsyncClient, sessions: FakeSessions, session_id: str
-) -> None:
-    sessions.sessions[session_id] = replace(sessions.sessions[session_id], status=Status.ERROR, reason=Reason.CRASHED)
+async def test_only_restore_brings_back_the_dead(client: httpx2.AsyncClient, host: ApiHost, session_id: str) -> None:
+    await host.driver.kill(session_id)
+
+    async def is_dead() -> bool:
+        return bool((await client.get(f"/v1/sessions/{session_id}")).json()["status"] == "error")
+
+    await until(is_dead, "the crash is noticed")
     answer = (await client.post(f"/v1/sessions/{session_id}/restore")).json()
     assert (answer["status"], answer["restored"]) == ("active", "files")

@@ -5,36 +5,22 @@ import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from pydantic import BaseModel
 
-from holdfast.api import ApiSettings, create_app
-from holdfast.api.openapi.examples import CALLS
+from holdfast.api import ApiSettings
+from holdfast.api.openapi.examples import BODIES
 from holdfast.api.processes.models import ProcessInput
 from holdfast.api.sessions.models import FileWrite
+from support.api_host import application
 
 Operation = tuple[str, str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def app() -> Any:
-    names = (
-        "images",
-        "snapshots",
-        "workspaces",
-        "commands",
-        "processes",
-        "ports",
-        "events",
-        "files",
-        "links",
-        "threads",
-        "strays",
-    )
-    services = {name: MagicMock() for name in names}
-    return create_app(MagicMock(), keys=MagicMock(), settings=ApiSettings(), **services)
+    return application(ApiSettings())[0]
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +59,7 @@ def test_every_call_has_a_name_that_people_can_read(schema: dict[str, Any]) -> N
     ids = [operation["operationId"] for _verb, _path, operation in operations(schema)]
     assert len(set(ids)) == len(ids)
     assert [one for one in ids if not re.fullmatch(r"[a-z]+(_[a-z]+){1,3}", one)] == []
-    assert {f"{verb} {path}" for verb, path, _operation in operations(schema)} == set(CALLS), (
-        "examples of what there is"
-    )
+    assert set(BODIES) <= set(ids), "examples of what there is"
 
 
 def test_every_call_has_an_example(schema: dict[str, Any]) -> None:
@@ -94,12 +78,11 @@ def test_bodies_of_examples_are_valid(app: Any, schema: dict[str, Any]) -> None:
     by_name = {model.__name__: model for model in every_model(BaseModel)}
     by_hand: dict[str, type[BaseModel]] = {"write_file": FileWrite, "write_process_stdin": ProcessInput}
     checked = 0
-    for verb, path, operation in operations(schema):
+    for _verb, _path, operation in operations(schema):
         content = operation.get("requestBody", {}).get("content", {}).get("application/json")
         if content is None:
             continue
-        example = CALLS[f"{verb} {path}"].body
-        assert example is not None, f"{verb} {path} has no example of its body"
+        example = BODIES[operation["operationId"]]
         text = json.dumps(content["schema"])
         named = re.search(r"#/components/schemas/(\w+)", text)
         model = by_hand.get(operation["operationId"]) or by_name[named[1] if named else ""]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from holdfast.api.threads.events import MAX_UNDER_WAY, Conversation
+from holdfast.api.threads.events import MAX_UNDER_WAY, ThreadSocket
 from holdfast.errors import HoldfastError, ThreadNotFound
 from holdfast.threads.names import ThreadRef
 
@@ -61,7 +61,7 @@ class Slow:
 
 async def test_an_abort_does_not_wait_for_a_diff() -> None:
     socket = Socket()
-    talk = asyncio.create_task(Conversation(socket, Slow(), ThreadRef("ann", "a")).run(0))  # type: ignore[arg-type]  # as much of them as it takes
+    talk = asyncio.create_task(ThreadSocket(socket, Slow(), ThreadRef("ann", "a")).run(0))  # type: ignore[arg-type]  # as much of them as it takes
     socket.ask(diff={}, ref=1)
     socket.ask(abort={}, ref=2)
     assert await socket.heard() == {"aborted": None, "ref": 2}
@@ -72,7 +72,7 @@ async def test_an_abort_does_not_wait_for_a_diff() -> None:
 
 async def test_only_so_many_at_once() -> None:
     socket = Socket()
-    talk = asyncio.create_task(Conversation(socket, Slow(), ThreadRef("ann", "a")).run(0))  # type: ignore[arg-type]  # as above
+    talk = asyncio.create_task(ThreadSocket(socket, Slow(), ThreadRef("ann", "a")).run(0))  # type: ignore[arg-type]  # as above
     for number in range(MAX_UNDER_WAY + 1):
         socket.ask(diff={}, ref=number)
     refused = await socket.heard()

@@ -2,17 +2,21 @@
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.key_store import FakeKeyStore
 from holdfast.callers.ring import KeyRing, new_key
 from holdfast.callers.types import ROOT, Caller, Scope
 from holdfast.errors import BadInput, Conflict, KeyNotFound, Unavailable
 from holdfast.records.keys import KeyRow
-from support.house import until
+from holdfast.store import KeyStore
+from support.flaky_keys import FlakyKeys, flaky_keys
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -29,12 +33,13 @@ class Moments:
 
 
 @pytest.fixture
-def store() -> FakeKeyStore:
-    return FakeKeyStore()
+async def store(tmp_path: Path) -> AsyncIterator[FlakyKeys]:
+    async with flaky_keys(tmp_path) as store:
+        yield store
 
 
 @pytest.fixture
-def ring(store: FakeKeyStore) -> KeyRing:
+def ring(store: FlakyKeys) -> KeyRing:
     return KeyRing(store, "the-root-key", clock=Moments(), max_sessions=7)
 
 
@@ -66,14 +71,14 @@ def test_keys_are_long_and_never_the_same() -> None:
     assert all(text.startswith("hf_") and len(text) == 46 for text in made)
 
 
-def test_an_empty_root_key_is_refused(store: FakeKeyStore) -> None:
+async def test_an_empty_root_key_is_refused(store: FlakyKeys) -> None:
     with pytest.raises(ValueError, match="empty"):
         KeyRing(store, "", clock=Moments())
 
 
 @given(st.binary())
 def test_nothing_but_a_key_opens(presented: bytes) -> None:
-    ring = KeyRing(FakeKeyStore(), "the-root-key", clock=Moments())
+    ring = KeyRing(cast(KeyStore, None), "the-root-key", clock=Moments())  # which it does not ask
     assert ring.caller(presented) is (ROOT if presented == b"the-root-key" else None)
 
 
@@ -96,10 +101,11 @@ async def test_owner_and_limit_can_be_given(ring: KeyRing) -> None:
     assert who(ring, await add(ring, "boss", Scope.ADMIN)).sees_all
 
 
-async def test_only_the_hash_is_kept(ring: KeyRing, store: FakeKeyStore) -> None:
+async def test_only_the_hash_is_kept(ring: KeyRing, store: FlakyKeys) -> None:
     text = await add(ring, "ada")
-    assert store.rows["ada"].hash == hashlib.sha256(text.encode()).hexdigest()
-    assert text not in repr(store.rows)
+    [row] = await store.all()
+    assert row.hash == hashlib.sha256(text.encode()).hexdigest()
+    assert text not in repr(row)
 
 
 async def test_root_can_be_neither_added_nor_removed(ring: KeyRing) -> None:
@@ -130,7 +136,7 @@ async def test_a_new_key_of_an_old_name_sees_the_same_sessions_with_another_text
     assert not ring.knows(before)
 
 
-async def test_what_another_daemon_changes_is_seen_at_the_next_refresh(ring: KeyRing, store: FakeKeyStore) -> None:
+async def test_what_another_daemon_changes_is_seen_at_the_next_refresh(ring: KeyRing, store: FlakyKeys) -> None:
     other = KeyRing(store, "another-root-key", clock=Moments())
     text = await add(other, "ada")
     assert ring.caller(text.encode()) is None
@@ -145,7 +151,7 @@ async def test_what_another_daemon_changes_is_seen_at_the_next_refresh(ring: Key
 
 
 async def test_a_running_ring_follows_changes_by_itself(
-    ring: KeyRing, store: FakeKeyStore, monkeypatch: pytest.MonkeyPatch
+    ring: KeyRing, store: FlakyKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.callers.ring.REFRESH_SECONDS", 0.001)
     other = KeyRing(store, "the-root-key", clock=Moments())
@@ -162,29 +168,30 @@ async def test_a_running_ring_follows_changes_by_itself(
         await until(lambda: ring.caller(text.encode()) is None, "the removed key is locked out")
 
 
-async def test_a_refresh_that_began_before_a_removal_does_not_bring_the_key_back(store: FakeKeyStore) -> None:
+async def test_a_refresh_that_began_before_a_removal_does_not_bring_the_key_back(tmp_path: Path) -> None:
     """The database answers with what was there before; the removal must still have the last word."""
     began, go = asyncio.Event(), asyncio.Event()
 
-    class Slow(FakeKeyStore):
+    class Slow(FlakyKeys):
         async def all(self) -> list[KeyRow]:
             rows = await super().all()
             began.set()
             await go.wait()
             return rows
 
-    ring = KeyRing(Slow(), "the-root-key", clock=Moments())
-    text = await add(ring, "ada")
-    refresh = asyncio.create_task(ring.refresh())
-    await began.wait()
-    removal = asyncio.create_task(ring.remove("ada"))
-    await asyncio.sleep(0)
-    go.set()
-    await asyncio.gather(refresh, removal)
-    assert ring.caller(text.encode()) is None
+    async with flaky_keys(tmp_path, Slow) as slow:
+        ring = KeyRing(slow, "the-root-key", clock=Moments())
+        text = await add(ring, "ada")
+        refresh = asyncio.create_task(ring.refresh())
+        await began.wait()
+        removal = asyncio.create_task(ring.remove("ada"))
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(refresh, removal)
+        assert ring.caller(text.encode()) is None
 
 
-async def test_a_change_that_failed_changes_nothing(ring: KeyRing, store: FakeKeyStore) -> None:
+async def test_a_change_that_failed_changes_nothing(ring: KeyRing, store: FlakyKeys) -> None:
     text = await add(ring, "ada")
     store.fail = Unavailable("the database is away")
     for call in (add(ring, "bob"), ring.remove("ada"), ring.refresh()):
@@ -193,24 +200,24 @@ async def test_a_change_that_failed_changes_nothing(ring: KeyRing, store: FakeKe
     assert who(ring, text).name == "ada"
 
 
-async def test_last_use_is_written_in_batches_and_shown_at_once(ring: KeyRing, store: FakeKeyStore) -> None:
+async def test_last_use_is_written_in_batches_and_shown_at_once(ring: KeyRing, store: FlakyKeys) -> None:
     text = await add(ring, "ada")
     await add(ring, "bob")
     for _ in range(5):
         who(ring, text)
     used = {view.name: view.last_used_at for view in await ring.list()}
     assert used == {"ada": 1007.0, "bob": None}
-    assert store.rows["ada"].last_used_at is None
+    assert await store.last_use("ada") is None
     store.fail = Unavailable("the database is away")
     with pytest.raises(Unavailable):
         await ring.save_used()
     store.fail = None
     await ring.save_used()
-    assert store.rows["ada"].last_used_at == 1007.0
+    assert await store.last_use("ada") == 1007.0
 
 
-async def test_the_end_writes_down_the_last_use(ring: KeyRing, store: FakeKeyStore) -> None:
+async def test_the_end_writes_down_the_last_use(ring: KeyRing, store: FlakyKeys) -> None:
     async with ring.running():
         who(ring, await add(ring, "ada"))
-        assert store.rows["ada"].last_used_at is None
-    assert store.rows["ada"].last_used_at is not None
+        assert await store.last_use("ada") is None
+    assert await store.last_use("ada") is not None

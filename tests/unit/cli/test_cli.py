@@ -1,5 +1,7 @@
 """The command line, run in this process against the real API."""
 
+import asyncio
+import itertools
 import json
 import re
 import resource
@@ -16,13 +18,14 @@ from types import ModuleType
 import click
 import pytest
 
-from fakes.api_server import RunningApi, running_api
 from holdfast.cli import common
 from holdfast.cli.main import VERBS, run
 from holdfast.cli.main import cli as cli_group
 from holdfast.cli.sessions import ls
 from holdfast.drivers.base import Check
 from holdfast.errors import ConfigError, RuntimeUnavailable
+from holdfast.sessions.types import ExecRequest
+from support.api_host import ApiHost, running_api
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ Cli = Callable[..., Ran]
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiHost]:
     with running_api() as running:
         monkeypatch.setenv("HOLDFAST_URL", running.url)
         monkeypatch.setenv("HOLDFAST_API_KEY", running.key)
@@ -44,10 +47,21 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    # The API runs in this process too; its log would be taken for output of the command.
-    monkeypatch.setattr("holdfast.api.edge.request_context.log.info", lambda *_, **__: None, raising=False)
+def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiHost]:
+    """With real runners."""
+    with running_api(runners=True) as running:
+        monkeypatch.setenv("HOLDFAST_URL", running.url)
+        monkeypatch.setenv("HOLDFAST_API_KEY", running.key)
+        yield running
 
+
+def home_of(api: ApiHost, session_id: str) -> Path:
+    """The working directory of a session with a real runner."""
+    return Path(api.run(api.sessions.get(session_id)).cwd)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     def go(*args: str) -> Ran:
         capsys.readouterr()
         code = run(list(args))
@@ -88,16 +102,16 @@ def test_help_is_fast_and_names_every_verb() -> None:
     assert not {"httpx2", "rich", "pydantic", "fastapi", "asyncio", "prompt_toolkit"} & set(modules)
 
 
-def test_new_ls_rm(cli: Cli, api: RunningApi) -> None:
+def test_new_ls_rm(cli: Cli, api: ApiHost) -> None:
     made = cli("new", "--ttl", "60", "-e", "A=b=c", "--meta", "k=v", "--memory-mb", "64")
     assert made.code == 0
     one = made.out.strip()
-    assert api.sessions.sessions[one].metadata == {"k": "v"}
+    assert api.run(api.sessions.get(one)).metadata == {"k": "v"}
     two = json.loads(cli("new", "--json").out)["id"]
     listed = cli("ls").out.splitlines()
     assert listed[0].startswith("ID\tSTATUS")
-    assert [line.split("\t")[0] for line in listed[1:]] == [one, two]
-    assert [entry["id"] for entry in json.loads(cli("--json", "ls").out)["sessions"]] == [one, two]
+    assert [line.split("\t")[0] for line in listed[1:]] == [two, one]
+    assert [entry["id"] for entry in json.loads(cli("--json", "ls").out)["sessions"]] == [two, one]
     assert cli("rm", one).out == one + "\n"
     assert len(cli("ls").out.splitlines()) == 2
     assert len(cli("ls", "-a").out.splitlines()) == 3
@@ -110,32 +124,47 @@ def test_new_ls_rm(cli: Cli, api: RunningApi) -> None:
     assert mixed.out.startswith("ses_")
 
 
-def test_exec(cli: Cli, api: RunningApi) -> None:
+def test_exec(cli: Cli, real: ApiHost, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cli("new").out.strip()
+    leaving = "echo leaving >&2; (exit 3)"
     assert cli("exec", one, "--", "echo hi") == Ran(0, "hi\n", "")
-    assert cli("exec", one, "--", "exit 3") == Ran(3, "", "leaving\n")
+    assert cli("exec", one, "--", leaving) == Ran(3, "", "leaving\n")
+    asked: list[ExecRequest] = []
+    start = real.sessions.commands.start
+
+    async def noted(session_id: str, request: ExecRequest, *, idempotency_key: str | None) -> str:
+        asked.append(request)
+        return await start(session_id, request, idempotency_key=idempotency_key)
+
+    monkeypatch.setattr(real.sessions.commands, "start", noted)
     cli("exec", one, "--timeout", "1.5", "--cwd", "/tmp", "-e", "A=1", "--", "ls", "-l", "a file")
-    assert api.sessions.last_exec is not None
-    assert api.sessions.last_exec.cmd == "ls -l 'a file'"
-    assert api.sessions.last_exec.timeout_ms == 1500
-    assert dict(api.sessions.last_exec.env) == {"A": "1"}
+    assert [(one.cmd, one.timeout_ms, one.cwd, dict(one.env)) for one in asked] == [
+        ("ls -l 'a file'", 1500, "/tmp", {"A": "1"})
+    ]
     late = cli("exec", one, "--timeout", "0.02", "--", "sleep 5")
     assert (late.code, "timed out" in late.err) == (124, True)
-    result = json.loads(cli("exec", "--json", one, "--", "exit 3").out)
+    result = json.loads(cli("exec", "--json", one, "--", leaving).out)
     assert (result["exit_code"], result["stderr"]) == (3, "leaving\n")
-    assert cli("exec", one, "--json", "--", "exit 300").code == 300 & 0xFF
+    assert cli("exec", one, "--json", "--", "(exit 300)").code == 300 & 0xFF
     assert cli("exec", one).code == 2
 
 
-def test_exec_says_that_memory_ran_out(cli: Cli, api: RunningApi) -> None:
+def test_exec_says_that_memory_ran_out(cli: Cli, api: ApiHost) -> None:
     one = cli("new", "--memory-mb", "64").out.strip()
     said = "holdfast: the command was killed because the sandbox ran out of memory (limit 64 MB)\n"
-    assert cli("exec", one, "--", "hog") == Ran(137, "", said)
-    assert json.loads(cli("exec", "--json", one, "--", "hog").out)["oom_killed"] is True
+    for words in ((), ("--json",)):
+        starving = asyncio.run_coroutine_threadsafe(api.starve(one), api.loop)
+        shown = cli("exec", *words, one, "--", "sleep 0.2; exit 137")
+        starving.result()
+        if words:
+            assert json.loads(shown.out)["oom_killed"] is True
+        else:
+            assert shown == Ran(137, "", said)
 
 
-def test_ls_shows_what_is_used(cli: Cli, api: RunningApi) -> None:
+def test_ls_shows_what_is_used(cli: Cli, api: ApiHost) -> None:
     used, gone = cli("new").out.strip(), cli("new").out.strip()
+    api.use(used)
     cli("rm", gone)
     heads, *rows = [line.split("\t") for line in cli("ls", "-a").out.splitlines()]
     assert heads[7:11] == ["CPU", "MEM", "DISK", "PROCS"]
@@ -167,7 +196,7 @@ def test_what_is_kept_for_a_thread_never_expires() -> None:
     assert [ls.expiry(timedelta(days=days)) for days in (1, 50 * 365)] == ["1d0h", "never"]
 
 
-def test_exec_forwards_stdin_only_if_asked(cli: Cli, api: RunningApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exec_forwards_stdin_only_if_asked(cli: Cli, real: ApiHost, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cli("new").out.strip()
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO("höi".encode())))
     assert cli("exec", one, "--", "cat").out == ""
@@ -176,99 +205,110 @@ def test_exec_forwards_stdin_only_if_asked(cli: Cli, api: RunningApi, monkeypatc
     assert cli("exec", "-i", one, "--", "cat").code == 2
 
 
-def test_ids_may_be_abbreviated(cli: Cli, api: RunningApi) -> None:
-    for _ in range(11):
+def test_ids_may_be_abbreviated(cli: Cli, real: ApiHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count(1)
+    monkeypatch.setattr("holdfast.sessions.create.planning.new_session_id", lambda *_: f"ses_{next(numbers):08d}")
+    for _ in range(2):
         cli("new")
+    monkeypatch.setattr("holdfast.sessions.create.planning.new_session_id", lambda *_: "ses_00000010")
+    cli("new")
     assert cli("exec", "ses_0000001", "--", "echo x").out == "x\n"
     assert cli("exec", "0010", "--", "echo x").out == "x\n"  # the end of one
     assert "0000001 is the beginning or the end of 2 sessions" in cli("exec", "0000001", "--", "true").err
     assert cli("exec", "10", "--", "true").code == 1, "too short an end"
     vague = cli("exec", "ses_", "--", "true")
-    assert (vague.code, "11 sessions" in vague.err) == (1, True)
+    assert (vague.code, "3 sessions" in vague.err) == (1, True)
     missing = cli("exec", "q", "--json", "--", "true")
     assert missing.code == 1
     assert json.loads(missing.err)["error"]["code"] == "session_not_found"
 
 
-def test_cp(cli: Cli, api: RunningApi, tmp_path: Path) -> None:
+def test_cp(cli: Cli, real: ApiHost, tmp_path: Path) -> None:
     one = cli("new").out.strip()
+    home = home_of(real, one)
     source = tmp_path / "a.bin"
     source.write_bytes(b"\0\xff")
     source.chmod(0o750)
-    assert cli("cp", str(source), f"{one}:/tmp/").code == 0
-    assert api.sessions.files[one, "/tmp/a.bin"] == b"\0\xff"
-    assert api.files.modes[one, "/tmp/a.bin"] == 0o750
+    assert cli("cp", str(source), f"{one}:{home}/").code == 0
+    assert (home / "a.bin").read_bytes() == b"\0\xff"
+    assert (home / "a.bin").stat().st_mode & 0o777 == 0o750
     (tmp_path / "into").mkdir()
-    assert cli("cp", f"{one}:/tmp/a.bin", str(tmp_path / "into")).code == 0
+    assert cli("cp", f"{one}:{home}/a.bin", str(tmp_path / "into")).code == 0
     assert (tmp_path / "into/a.bin").read_bytes() == b"\0\xff"
-    assert json.loads(cli("cp", "--json", f"{one}:/tmp/a.bin", str(tmp_path / "b")).out)["bytes"] == 2
+    assert json.loads(cli("cp", "--json", f"{one}:{home}/a.bin", str(tmp_path / "b")).out)["bytes"] == 2
     assert cli("cp", "a", "b").code == 2
-    assert cli("cp", f"{one}:/nope", str(tmp_path / "c")).code == 1
+    assert cli("cp", f"{one}:{home}/nope", str(tmp_path / "c")).code == 1
     assert not (tmp_path / "c").exists()
-    gone = cli("cp", str(tmp_path / "missing"), f"{one}:/tmp/")
+    gone = cli("cp", str(tmp_path / "missing"), f"{one}:{home}/")
     assert (gone.code, "Traceback" in gone.err, "missing" in gone.err) == (1, False, True)
 
 
-def test_cp_folders(cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cp_folders(cli: Cli, real: ApiHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that is a folder, or ends in ``/``, takes the source in; else it is the new name."""
     one, two = cli("new").out.strip(), cli("new").out.strip()
     (tmp_path / "src" / "sub").mkdir(parents=True)
     (tmp_path / "src" / "sub" / "x").write_text("x")
     monkeypatch.chdir(tmp_path)
 
-    def names(session: str, top: str) -> list[str]:
-        return sorted(path for owner, path in api.sessions.files if owner == session and path.startswith(top))
+    first, second = home_of(real, one), home_of(real, two)
+
+    def names(home: Path, top: str) -> list[str]:
+        found = (str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+        return sorted(f"/{name}" for name in found if f"/{name}".startswith(top))
 
     for target, becomes in (
         ("/new", "/new/sub/x"),
         ("/new", "/new/src/sub/x"),
         ("/slash/", "/slash/src/sub/x"),
     ):
-        assert cli("cp", "src", f"{one}:{target}").code == 0
-        assert becomes in names(one, target)
-    assert cli("cp", "src/.", f"{one}:/new").code == 0
-    assert names(one, "/new/s") == ["/new/src/sub/x", "/new/sub/x"]
-    assert cli("cp", f"{one}:/new", f"{two}:/copy").code == 0
-    assert names(two, "/") == ["/copy/src/sub/x", "/copy/sub/x"]
+        assert cli("cp", "src", f"{one}:{first}{target}").code == 0
+        assert becomes in names(first, target)
+    assert cli("cp", "src/.", f"{one}:{first}/new").code == 0
+    assert names(first, "/new/s") == ["/new/src/sub/x", "/new/sub/x"]
+    assert cli("cp", f"{one}:{first}/new", f"{two}:{second}/copy").code == 0
+    assert names(second, "/") == ["/copy/src/sub/x", "/copy/sub/x"]
     (tmp_path / "here").mkdir()
-    assert cli("cp", f"{two}:/copy", "here").code == 0
-    assert cli("cp", f"{two}:/copy/.", "flat").code == 0
+    assert cli("cp", f"{two}:{second}/copy", "here").code == 0
+    assert cli("cp", f"{two}:{second}/copy/.", "flat").code == 0
     assert (tmp_path / "here/copy/sub/x").read_text() == (tmp_path / "flat/sub/x").read_text() == "x"
-    shown = json.loads(cli("cp", "--json", "src", f"{one}:/counted").out)
-    assert (shown["bytes"], shown["target"]) == (1, "/counted")
-    refused = cli("cp", f"{one}:/new", "-")
+    shown = json.loads(cli("cp", "--json", "src", f"{one}:{first}/counted").out)
+    assert (shown["bytes"], shown["target"]) == (1, f"{first}/counted")
+    refused = cli("cp", f"{one}:{first}/new", "-")
     assert refused.code == 2 and "folder" in refused.err
 
 
 def test_cp_makes_no_folder_here_that_nobody_asked_for(
-    cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, real: ApiHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = cli("new").out.strip()
-    api.sessions.files[one, "/w/text"] = b"out"
+    home = home_of(real, one)
+    (home / "text").write_bytes(b"out")
     monkeypatch.chdir(tmp_path)
     for target in ("no/text", "no/", "no/such/text"):
-        refused = cli("cp", f"{one}:/w/text", target)
+        refused = cli("cp", f"{one}:{home}/text", target)
         assert (refused.code, "mkdir -p no" in refused.err) == (1, True)
     assert list(tmp_path.iterdir()) == []
-    assert cli("cp", f"{one}:/w/text", "here").code == 0
+    assert cli("cp", f"{one}:{home}/text", "here").code == 0
     assert (tmp_path / "here").read_bytes() == b"out"
 
 
-def test_cp_between_pipes(cli: Cli, api: RunningApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cp_between_pipes(cli: Cli, real: ApiHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cli("new").out.strip()
+    home = home_of(real, one)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"piped \xff")))
-    assert cli("cp", "-", f"{one}:/w/piped").code == 0
-    assert api.sessions.files[one, "/w/piped"] == b"piped \xff"
-    api.sessions.files[one, "/w/text"] = b"out"
-    assert cli("cp", f"{one}:/w/text", "-").out == "out"
-    assert cli("cp", "--json", f"{one}:/w/text", "-").code == 2
-    assert cli("cp", "-", f"{one}:/w").code == 2
+    assert cli("cp", "-", f"{one}:{home}/piped").code == 0
+    assert (home / "piped").read_bytes() == b"piped \xff"
+    (home / "text").write_bytes(b"out")
+    assert cli("cp", f"{one}:{home}/text", "-").out == "out"
+    assert cli("cp", "--json", f"{one}:{home}/text", "-").code == 2
+    assert cli("cp", "-", f"{one}:{home}").code == 2
 
 
-def test_images(cli: Cli, api: RunningApi, tmp_path: Path) -> None:
+def test_images(cli: Cli, api: ApiHost, tmp_path: Path) -> None:
+    (tmp_path / "usr").mkdir()
     assert cli("image", "import", "alpine", str(tmp_path)).out == "alpine\n"
-    assert "12 MB" in cli("image", "ls").out
-    assert json.loads(cli("image", "ls", "--json").out)["images"][1]["digest"].startswith("sha256:")
+    assert re.search(r"alpine\timported\t\d+ (k|M)?B", cli("image", "ls").out)
+    assert [one["name"] for one in json.loads(cli("image", "ls", "--json").out)["images"]] == ["host", "alpine"]
     assert cli("image", "import", "alpine", str(tmp_path)).code == 1
     assert cli("image", "import", "--replace", "alpine", str(tmp_path)).code == 0
     assert cli("image", "rm", "alpine").out == "alpine\n"
@@ -311,19 +351,18 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize("awaitable", [False, True])
-def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch, awaitable: bool) -> None:
+def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     found = CHECKS
 
-    async def later(_: object) -> list[Check]:
+    async def run_checks(_: object) -> list[Check]:
         return found
 
     daemon = ModuleType("holdfast.daemon.doctor")
-    vars(daemon)["run_checks"] = later if awaitable else lambda _: found
-    config = ModuleType("holdfast.daemon.config.config")
+    vars(daemon)["run_checks"] = run_checks
+    config = ModuleType("holdfast.daemon.config.load")
     vars(config)["load_config"] = lambda _: None
     monkeypatch.setitem(sys.modules, "holdfast.daemon.doctor", daemon)
-    monkeypatch.setitem(sys.modules, "holdfast.daemon.config.config", config)
+    monkeypatch.setitem(sys.modules, "holdfast.daemon.config.load", config)
     seen = cli("doctor")
     assert seen.code == 1
     assert seen.out.splitlines() == [
@@ -361,7 +400,7 @@ def test_up(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_verb_reads_the_file_that_the_daemon_reads(
-    cli: Cli, api: RunningApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    cli: Cli, api: ApiHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     state.mkdir()
@@ -379,7 +418,7 @@ def test_every_verb_reads_the_file_that_the_daemon_reads(
     assert "not valid YAML" in cli("ls").err
 
 
-def test_new_with_a_list_of_hosts(api: RunningApi, cli: Cli) -> None:
+def test_new_with_a_list_of_hosts(api: ApiHost, cli: Cli) -> None:
     made = cli("--json", "new", "--allow", "pypi.org", "--allow", "*.pythonhosted.org")
     assert json.loads(made.out)["network"] == {"allow": ["pypi.org", "*.pythonhosted.org"]}
     assert cli("new", "--network", "none", "--allow", "pypi.org").code == 2
@@ -387,11 +426,11 @@ def test_new_with_a_list_of_hosts(api: RunningApi, cli: Cli) -> None:
     assert refused.code == 1 and "http://pypi.org" in refused.err
 
 
-def test_events(cli: Cli, api: RunningApi) -> None:
-    one = cli("new").out.strip()
-    api.events.add("created", session_id=one)
-    api.events.add("active", session_id="ses_other")
-    api.events.add("error", session_id=one, reason="crashed", error="its processes\thave\nended")
+def test_events(cli: Cli, api: ApiHost) -> None:
+    one = "ses_one"
+    api.run(api.tell("created", session_id=one))
+    api.run(api.tell("active", session_id="ses_other"))
+    api.run(api.tell("error", session_id=one, reason="crashed", error="its processes\thave\nended"))
     shown = cli("events", "--no-follow")
     assert (shown.code, shown.err) == (0, "")
     assert [line.split("\t") for line in shown.out.splitlines()] == [
@@ -399,12 +438,15 @@ def test_events(cli: Cli, api: RunningApi) -> None:
         ["2", "2023-11-14T22:13:22.250000Z", "active", "ses_other"],
         ["3", "2023-11-14T22:13:23.250000Z", "error", one, "crashed: its processes have ended"],
     ]
-    narrowed = cli("events", "--no-follow", "--after", "1", "--session", one[4:], "--kind", "error", "--json")
+    made = cli("new").out.strip()
+    api.run(api.tell("error", session_id=made))
+    newest = api.run(api.store.events.newest())
+    narrowed = cli("events", "--no-follow", "--after", "1", "--session", made[4:], "--kind", "error", "--json")
     [event] = [json.loads(line) for line in narrowed.out.splitlines()]
-    assert (event["seq"], event["kind"], event["at"]) == (3, "error", "2023-11-14T22:13:23.250000+00:00")
+    assert (event["seq"], event["kind"], event["session_id"]) == (newest, "error", made)
     wrong = cli("events", "--no-follow", "--kind", "nonsense")
     assert wrong.code == 1 and "must be one of created, active" in wrong.err
-    api.events.oldest = 3
+    assert api.run(api.store.events.prune(1_700_000_003)) == 2
     assert cli("events", "--no-follow", "--after", "0").out.splitlines()[0].split("\t")[::2] == [
         "2",
         "gap",
@@ -418,10 +460,10 @@ HOSTILE = "a\x1b]52;c;ZXZpbA==\x07b\x9b2J\rc"
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_comes_out_of_a_sandbox_gives_a_terminal_no_commands(
-    cli: Cli, api: RunningApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+    cli: Cli, api: ApiHost, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
     """Directories, questions of agents and errors are named by whoever is in there."""
-    api.events.add("thread.question", text=HOSTILE)
+    api.run(api.tell("thread.question", text=HOSTILE))
     assert cli("events", "--no-follow").out.endswith("\ta]52;c;ZXZpbA==b2Jc\n")
     common.report("failed", HOSTILE, as_json=False)
     assert capsys.readouterr().err == "holdfast: a]52;c;ZXZpbA==b2Jc\n"
@@ -434,14 +476,14 @@ def test_what_comes_out_of_a_sandbox_gives_a_terminal_no_commands(
     assert len(shown.splitlines()) == 2, shown
 
 
-def test_following_events_ends_with_an_interrupt(api: RunningApi) -> None:
+def test_following_events_ends_with_an_interrupt(api: ApiHost) -> None:
     """One line at once for each event, also into a pipe."""
-    api.events.add("created")
+    api.run(api.tell("created"))
     program = "from holdfast.cli.main import main; main(['events'])"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None and running.stderr is not None
         assert running.stdout.readline().startswith(b"1\t")
-        api.events.add("destroyed")
+        api.run(api.tell("destroyed"))
         assert running.stdout.readline().split(b"\t")[2] == b"destroyed"
         running.send_signal(signal.SIGINT)
         assert running.wait(10) == 130

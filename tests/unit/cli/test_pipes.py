@@ -7,20 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes.api_server import RunningApi, running_api
+from support.api_host import ApiHost, running_api
 
 PROGRAM = "from holdfast.cli.main import main; main()"
 BROKEN_PIPE = 141
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[RunningApi]:
+def api() -> Iterator[ApiHost]:
     with running_api() as running:
-        running.events.add("created")
+        running.run(running.tell("created"))
         yield running
 
 
-def run(api: RunningApi, *words: str, close: tuple[int, ...] = ()) -> tuple[int, bytes]:
+def run(api: ApiHost, *words: str, close: tuple[int, ...] = ()) -> tuple[int, bytes]:
     """With nobody at the other end of standard output; or with streams closed from the beginning."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -47,20 +47,20 @@ def _close(numbers: tuple[int, ...]) -> None:
     [("--help",), ("ls", "--help"), ("--version",), ("ls",), ("--json", "ls"), ("events",), ("image", "ls"), ("new",)],
     ids=" ".join,
 )
-def test_a_broken_pipe_ends_quietly(api: RunningApi, words: tuple[str, ...]) -> None:
+def test_a_broken_pipe_ends_quietly(api: ApiHost, words: tuple[str, ...]) -> None:
     assert run(api, *words) == (BROKEN_PIPE, b"")
 
 
-def test_a_command_whose_output_nobody_reads_is_ended(api: RunningApi) -> None:
+def test_a_command_whose_output_nobody_reads_is_ended(api: ApiHost) -> None:
     one = subprocess.run(
         [sys.executable, "-c", PROGRAM, "--url", api.url, "--key", api.key, "new"], capture_output=True, text=True
     ).stdout.strip()
-    api.sessions.files[one, "/w/text"] = b"out" * 100_000
+    api.files(one)["/w/text"] = b"out" * 100_000
     assert run(api, "cp", f"{one}:/w/text", "-") == (BROKEN_PIPE, b"")
     assert run(api, "exec", one, "--", "echo hi") == (BROKEN_PIPE, b"")
 
 
-def test_a_full_disk_is_told_in_one_line_and_ends_the_command(api: RunningApi) -> None:
+def test_a_full_disk_is_told_in_one_line_and_ends_the_command(api: ApiHost) -> None:
     """Where the output cannot be written: a traceback of generators that were left open told nobody anything."""
     account = ["--url", api.url, "--key", api.key]
     program = [sys.executable, "-c", PROGRAM, *account]
@@ -71,6 +71,6 @@ def test_a_full_disk_is_told_in_one_line_and_ends_the_command(api: RunningApi) -
         assert (done.returncode, done.stderr) == (1, "holdfast: [Errno 28] No space left on device\n"), words
 
 
-def test_closed_streams_are_no_traceback(api: RunningApi) -> None:
+def test_closed_streams_are_no_traceback(api: ApiHost) -> None:
     status, said = run(api, "ls", close=(0, 1))
     assert (status, said) in ((0, b""), (0, b"no sessions; `holdfast new` makes one\n"))

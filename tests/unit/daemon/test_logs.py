@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 import structlog
 from holdfast.daemon import logs
-from holdfast.daemon.config.config import load_config
+from holdfast.daemon.config.load import load_config
 
 logs.set_up(load_config(Path("holdfast.yaml")))
 

@@ -8,7 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from holdfast.broker.accounts import Tokens
-from holdfast.broker.models.providers.catalogue import Catalogue, Kind
+from holdfast.broker.models.providers.catalogue import Catalogue, ProviderKind
 from holdfast.broker.models.providers.known import KNOWN
 from holdfast.broker.secrets import CommandKey, EnvKey, FileKey
 from holdfast.daemon.config.config import Config
@@ -129,5 +129,5 @@ def test_what_is_known_makes_sense() -> None:
         for offer in known.offers:
             assert offer.model.provider == name and offer.price is not None
             assert set(offer.model.wires) <= set(known.wires)
-        if known.kind is not Kind.DEMO:
+        if known.kind is not ProviderKind.DEMO:
             assert known.base_url.startswith("https://") and known.key_variable

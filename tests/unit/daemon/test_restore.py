@@ -14,7 +14,6 @@ from pydantic import SecretStr
 from holdfast.daemon.backup import Manifest, copy_database
 from holdfast.daemon.config.config import Config
 from holdfast.daemon.restore import refuse_half, restore
-from holdfast.drivers.linux import cgroups
 from holdfast.errors import ConfigError, Conflict, HoldfastError
 
 pytestmark = pytest.mark.anyio
@@ -40,21 +39,6 @@ async def test_to_an_empty_directory_and_to_no_other(backup: Path, tmp_path: Pat
     assert (config.state_dir / "holdfast.db").stat().st_mode & 0o777 == 0o600
     with pytest.raises(Conflict, match="not empty"):
         await restore(config, backup)
-
-
-async def test_beside_sandboxes_of_the_same_ids_is_refused(
-    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They would share a cgroup, and destroying the copy would end the original."""
-    manifest = Manifest("node_1", "fake", "sqlite", 1.0)
-    manifest.sessions["ses_1"] = "snp_1"
-    manifest.write(backup)
-    (tmp_path / "cgroups" / "memory" / "holdfast" / "ses_1").mkdir(parents=True)
-    monkeypatch.setattr(cgroups, "ROOT", tmp_path / "cgroups")
-    config = Config(state_dir=tmp_path / "state", driver="fake")
-    with pytest.raises(Conflict, match="ses_1 of the backup still runs on this machine"):
-        await restore(config, backup)
-    assert not config.state_dir.exists()
 
 
 async def test_nobody_else_can_open_a_secret_while_it_is_copied(

@@ -7,9 +7,8 @@ import pytest
 
 from holdfast.protocol.frames import Decoder
 from holdfast.protocol.messages import STDOUT
-from holdfast.runner.feed import STALLED_SECONDS, Feed
 from holdfast.runner.loop import Loop
-from holdfast.runner.output import Output
+from holdfast.runner.output import STALLED_SECONDS, OutputFeed, ProgramOutput
 
 LIMIT = 1 << 12
 
@@ -19,7 +18,7 @@ class Program:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.output = Output(LIMIT)
+        self.output = ProgramOutput(LIMIT)
         self.held_up = False
 
     def write(self, count: int) -> None:
@@ -80,7 +79,7 @@ def test_what_is_written_before_an_expected_follower_comes_is_kept(
     program.write(4 * LIMIT)
     assert program.held_up
     assert program.output.ring.start == 0
-    feed = Feed(program.loop, ends[0], program.output, 0)
+    feed = OutputFeed(program.loop, ends[0], program.output, 0)
     assert not program.held_up
     decoder = Decoder()
     decoder.add(ends[1].recv(1 << 20))
@@ -96,7 +95,7 @@ def test_a_follower_that_wants_only_what_is_new_sets_the_program_free(
 ) -> None:
     program.output.expect_follower(program.loop)
     program.write(4 * LIMIT)
-    feed = Feed(program.loop, ends[0], program.output, program.output.ring.written)
+    feed = OutputFeed(program.loop, ends[0], program.output, program.output.ring.written)
     assert not program.held_up
     feed.close()
 

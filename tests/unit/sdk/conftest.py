@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fakes.api_server import RunningApi, running_api
 from holdfast.sdk import Client
+from support.api_host import ApiHost, running_api
 
 
 @pytest.fixture
-def api() -> Iterator[RunningApi]:
+def api() -> Iterator[ApiHost]:
     with running_api() as running:
         yield running
 
 
 @pytest.fixture
-async def client(api: RunningApi) -> AsyncIterator[Client]:
+async def client(api: ApiHost) -> AsyncIterator[Client]:
     async with Client(api.url, api.key) as client:
         yield client

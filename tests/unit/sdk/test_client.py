@@ -1,21 +1,23 @@
 """The async client against the real API."""
 
+import asyncio
 import os
 import socket
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from fakes.api_server import RunningApi, running_api
-from fakes.session_service import FakeSessions
 from holdfast import errors
 from holdfast.api import ApiSettings
 from holdfast.sdk import Client, CommandFailed, Limits, request_id
+from support.api_host import ApiHost, running_api
 from support.waiting import linger, until
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_session_from_beginning_to_end(client: Client, api: RunningApi) -> None:
+async def test_a_session_from_beginning_to_end(client: Client, api: ApiHost) -> None:
     async with client.create_session(
         "host", ttl_seconds=60, env={"A": "1"}, limits=Limits(memory_mb=64), metadata={"a": "b"}
     ) as session:
@@ -38,13 +40,17 @@ async def test_when_a_session_sleeps_by_itself_is_said_at_its_creation(client: C
         await client.create_session(sleep={"nap_after_seconds": 600})
 
 
-async def test_stats(client: Client) -> None:
+async def test_stats(client: Client, api: ApiHost) -> None:
     async with client.create_session() as session:
+        api.use(session.id)
         stats = await session.stats()
         assert (stats.memory_bytes, stats.disk_limit_bytes, stats.oom_kills) == (50 << 20, None, 1)
         assert [one.info.stats for one in await client.list_sessions()] == [None]
-        assert [one.info.stats for one in await client.list_sessions(stats=True)] == [stats]
-        result = await session.exec("hog")
+        [listed] = [one.info.stats for one in await client.list_sessions(stats=True)]
+        assert listed is not None and replace(listed, uptime_seconds=stats.uptime_seconds) == stats
+        starving = asyncio.run_coroutine_threadsafe(api.starve(session.id), api.loop)
+        result = await session.exec("sleep 0.2; exit 137")
+        starving.result()
         assert result.oom_killed
         with pytest.raises(CommandFailed, match="exit code 137, after its sandbox ran out of memory"):
             result.check()
@@ -68,9 +74,9 @@ async def test_networks(client: Client) -> None:
 
 async def test_a_failing_command_is_a_result(client: Client) -> None:
     session = await client.create_session()
-    result = await session.exec("exit 3")
+    result = await session.exec("leaving; exit 3")
     assert not result.ok
-    with pytest.raises(CommandFailed, match="exit code 3: leaving"):
+    with pytest.raises(CommandFailed, match="exit code 3: leaving: command not found"):
         result.check()
     result = await session.exec("sleep 5", timeout_ms=10)
     with pytest.raises(CommandFailed, match="timed out"):
@@ -78,13 +84,14 @@ async def test_a_failing_command_is_a_result(client: Client) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100_000, 10_000_000])
-async def test_files(client: Client, api: RunningApi, size: int) -> None:
+async def test_files(client: Client, api: ApiHost, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await client.create_session()
+    noted = api.note(monkeypatch, "write_file")
     data = os.urandom(size)
     await session.write("/tmp/ü & ?", data, mode=0o755)
     assert await session.read("/tmp/ü & ?") == data
     assert await session.read("/tmp/ü & ?", max_bytes=5) == data[:5]
-    assert api.sessions.modes["/tmp/ü & ?"] == 0o755
+    assert noted == [((session.id, "/tmp/ü & ?", data), {"mode": 0o755})]
     await session.write("/tmp/t", "höi")
     assert await session.read("/tmp/t") == "höi".encode()
     await session.write("/tmp/t", memoryview(b"view"))
@@ -94,13 +101,13 @@ async def test_files(client: Client, api: RunningApi, size: int) -> None:
 async def test_lists_over_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.sdk.client.PAGE", 2)
     ids = [(await client.create_session()).id for _ in range(5)]
-    assert [one.id for one in await client.list_sessions()] == ids
+    assert [one.id for one in await client.list_sessions()] == ids[::-1]
     await (await client.get_session(ids[0])).destroy()
     assert [one.id for one in await client.list_sessions("destroyed")] == ids[:1]
-    assert [one.id for one in await client.list_sessions(["active", "error"])] == ids[1:]
+    assert [one.id for one in await client.list_sessions(["active", "error"])] == ids[:0:-1]
 
 
-async def test_errors_are_the_servers_classes(client: Client, api: RunningApi) -> None:
+async def test_errors_are_the_servers_classes(client: Client, api: ApiHost) -> None:
     with pytest.raises(errors.SessionNotFound) as caught:
         await client.get_session("ses_nope")
     assert (request_id(caught.value) or "").startswith("req_")
@@ -119,22 +126,22 @@ async def test_errors_are_the_servers_classes(client: Client, api: RunningApi) -
             await stranger.list_sessions()
 
 
-async def test_a_busy_daemon_is_asked_again(client: Client, api: RunningApi) -> None:
-    fake: FakeSessions = api.sessions
+async def test_a_busy_daemon_is_asked_again(client: Client, api: ApiHost, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await client.create_session()
-    fake.fail, fake.fail_times = errors.Unavailable("starting"), 2
+    api.fail(monkeypatch, "exec", errors.Unavailable("starting"), times=2)
     assert (await session.exec("echo 1")).ok
-    assert fake.exec_count == 1
-    fake.fail, fake.fail_times = errors.RuntimeUnavailable("install runc"), 1
+    assert api.commands(session.id) == 1
+    api.fail(monkeypatch, "exec", errors.RuntimeUnavailable("install runc"), times=1)
     with pytest.raises(errors.RuntimeUnavailable):  # waiting would not mend that
         await session.exec("echo 2")
-    fake.fail, fake.fail_times = errors.Unavailable("starting"), 1
+    api.fail(monkeypatch, "write_file", errors.Unavailable("starting"), times=1)
     with pytest.raises(errors.Unavailable):  # a write is not repeated: somebody else may have written since
         await session.write("/x", b"")
 
 
-async def test_images(client: Client) -> None:
-    assert (await client.images.import_("alpine", "/tmp/a.tar")).kind == "tar"
+async def test_images(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "usr").mkdir()
+    assert (await client.images.import_("alpine", str(tmp_path))).kind == "imported"
     assert [one.name for one in await client.images.list()] == ["host", "alpine"]
     await client.images.remove("alpine")
     with pytest.raises(errors.ImageNotFound):
@@ -163,7 +170,8 @@ async def test_a_client_that_leaves_makes_no_noise(capsys: pytest.CaptureFixture
                 length = len(body) if body.endswith(b"}") else 1000
                 peer.sendall((head % route).encode() + key + b"\r\nContent-Length: %d\r\n\r\n" % length + body)
                 await linger()  # it has begun with what there is
-        await until(lambda: len(api.sessions.results) == 1, "the command ran to its end all the same")
+        await until(lambda: api.commands(session.id) == 1, "the command was begun")
+        await until(lambda: not api.fake_host.busy(session.id), "it ran to its end all the same")
     seen = capsys.readouterr()
     assert "Traceback" not in seen.out + seen.err
     assert "unexpected" not in seen.out

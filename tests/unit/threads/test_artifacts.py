@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.records.threads import FileKind, ThreadFileRow
-from holdfast.runner.tasks.entries import describe
+from holdfast.runner.tasks.metadata import describe
 from holdfast.sessions.use.file_types import Entry
 from holdfast.threads.files.files import _same
 

@@ -1,6 +1,6 @@
 import json
 
-from holdfast.broker.accounts import Limits
+from holdfast.broker.accounts import SpendingLimits
 from holdfast.records.network import NetworkPolicy
 from holdfast.threads import options
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
@@ -18,7 +18,7 @@ ALL = ThreadOptions(
     idle=IdlePolicy(10.0, None, 30.0),
     model_preferences=("a/1", "b/2"),
     allowed_models=("a/*",),
-    limits=Limits(10, None, 2.5),
+    limits=SpendingLimits(10, None, 2.5),
     permissions=("ask bash",),
     repo=Repo("https://example.com/x/y", "main", "v1"),
     persona=("soul.md",),
@@ -36,8 +36,8 @@ def test_they_survive_being_kept() -> None:
 def test_what_is_newer_counts() -> None:
     merged = options.merged(ALL, ThreadOptions(image="other", idle=IdlePolicy(None, None, None)))
     assert (merged.image, merged.memory_mb, merged.idle) == ("other", 128, IdlePolicy(None, None, None))
-    emptied = options.merged(ALL, ThreadOptions(permissions=(), limits=Limits(), retry_broken_streams=True))
-    assert (emptied.permissions, emptied.limits, emptied.persona) == ((), Limits(), ("soul.md",))
+    emptied = options.merged(ALL, ThreadOptions(permissions=(), limits=SpendingLimits(), retry_broken_streams=True))
+    assert (emptied.permissions, emptied.limits, emptied.persona) == ((), SpendingLimits(), ("soul.md",))
     assert emptied.retry_broken_streams is True
 
 

@@ -2,31 +2,23 @@
 
 import contextlib
 import json
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import ClassVar, NoReturn
 
 from holdfast.agents.acp.conversations import Conversations, Note
 from holdfast.agents.acp.mapper import commands_of
-from holdfast.agents.acp.messages import (
-    RESOURCE_NOT_FOUND,
-    explain,
-    initialize,
-    is_answer,
-    request,
-    update_of,
-)
+from holdfast.agents.acp.messages import RESOURCE_NOT_FOUND, explain, initialize, is_answer, new_id, request, update_of
 from holdfast.agents.acp.presets import PRESETS, Preset
 from holdfast.agents.acp.reader import Reader
 from holdfast.agents.acp.setting import AcpSetting, choose
 from holdfast.agents.acp.turn import AcpTurn, request_id
-from holdfast.agents.attachments import Image, attachment_text, images
+from holdfast.agents.attachments import PromptImage, attachment_text, images
 from holdfast.agents.base import (
     Abilities,
     Agent,
     AgentEvent,
-    AgentSessionId,
+    ConversationId,
     Cursor,
     PastMessage,
     Place,
@@ -35,7 +27,7 @@ from holdfast.agents.base import (
 )
 from holdfast.agents.supervisor import AgentProcess, JsonObject, Launch, Supervisor, Timeouts, record
 from holdfast.agents.supervisor.journal import Delivery
-from holdfast.agents.supervisor.offers import Offers
+from holdfast.agents.supervisor.offers import Offers, pick
 from holdfast.agents.supervisor.preamble import preamble
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.vocabulary.models import Model, channel_tag
@@ -59,12 +51,13 @@ class AcpAgent(Agent):
     """One daemon's adapter of one of ``PRESETS``. It can lose all that it remembers."""
 
     name: ClassVar[str]
-
+    preset: ClassVar[str] = ""
+    """The name of its preset, if that is not its own."""
     usual: ClassVar[Timeouts] = Timeouts()
 
-    def __init__(self, timeouts: Timeouts | None = None) -> None:
-        self._preset: Preset = PRESETS[self.name]
-        self._supervisor = Supervisor(self.name, timeouts)
+    def __init__(self, timeouts: Timeouts | None = None, supervisor: Supervisor | None = None) -> None:
+        self._preset: Preset = PRESETS[self.preset or self.name]
+        self._supervisor = supervisor or Supervisor(self.name, timeouts)
         self._notes = Conversations(self._supervisor.directory)
         self._prompts = self._supervisor.journal("prompts")
         self._offers = Offers(self._supervisor.directory)
@@ -125,7 +118,7 @@ class AcpAgent(Agent):
     async def _ask(
         self, place: Place, found: AgentProcess, method: str, params: JsonObject, seconds: float | None = None
     ) -> JsonObject:
-        id = f"holdfast-{secrets.token_hex(8)}"
+        id = new_id()
         told = await self._supervisor.ask(
             place,
             found,
@@ -140,25 +133,25 @@ class AcpAgent(Agent):
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
+    async def create_conversation(self, place: Place, history: Sequence[PastMessage] = ()) -> ConversationId:
         found = await self._running(place)
         await self._close_others(place, found)
-        session = await self._begin(place, found)
+        conversation = await self._begin(place, found)
         if text := preamble(history):
-            await self._notes.keep_history(place, session, text)
-        await self._notes.keep(place, Note(session, session, found.view.process_id, untold=bool(text)))
-        return AgentSessionId(session)
+            await self._notes.keep_history(place, conversation, text)
+        await self._notes.keep(place, Note(conversation, conversation, found.view.process_id, untold=bool(text)))
+        return ConversationId(conversation)
 
     async def _begin(self, place: Place, found: AgentProcess) -> str:
         try:
             told = await self._ask(place, found, "session/new", {"cwd": place.brief.workdir, "mcpServers": []})
         except AcpError as error:
             raise AgentFailed(f"{self.name} begins no session: {error}") from error
-        session = told.get("sessionId")
-        if not isinstance(session, str) or not 0 < len(session) <= _MOST_NAME or not session.isprintable():
+        name = told.get("sessionId")
+        if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME or not name.isprintable():
             raise AgentFailed(f"{self.name} began a session without a name, or with one that makes no sense")
-        await self._choose_mode(place, found, session)
-        return session
+        await self._choose_mode(place, found, name)
+        return name
 
     async def _close_others(self, place: Place, found: AgentProcess) -> None:
         """Close the agent's earlier conversations, because a channel has one at a time. They can be loaded again."""
@@ -169,28 +162,29 @@ class AcpAgent(Agent):
                 await self._ask(place, found, "session/close", {"sessionId": note.inner})
             await self._notes.keep(place, replace(note, process_id="", model=""))
 
-    async def _choose_mode(self, place: Place, found: AgentProcess, session: str) -> None:
+    async def _choose_mode(self, place: Place, found: AgentProcess, conversation: str) -> None:
         """Choose the mode in which the agent never asks, if no rule needs a question."""
         if self._preset.free_mode is None or (await self._setting(place)).asks:
             return
         try:
-            await self._ask(place, found, "session/set_mode", {"sessionId": session, "modeId": self._preset.free_mode})
+            params = {"sessionId": conversation, "modeId": self._preset.free_mode}
+            await self._ask(place, found, "session/set_mode", params)
         except AcpError as error:
             raise AgentFailed(f"{self.name} cannot be told to go without asking: {error}") from error
 
-    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+    async def resume_conversation(self, place: Place, conversation: ConversationId) -> None:
         async with self._supervisor.soon():
             found = await self._running(place)
-            note = await self._known(place, session, found)
+            note = await self._known(place, conversation, found)
             if note.process_id == found.view.process_id:
                 await self._ping(place, found, self._supervisor.timeouts.request)
                 return
         await self._load(place, found, note)
 
-    async def _known(self, place: Place, session: str, found: AgentProcess | None = None) -> Note:
-        note = await self._notes.find(place, session, None if found is None else found.view.process_id)
+    async def _known(self, place: Place, conversation: str, found: AgentProcess | None = None) -> Note:
+        note = await self._notes.find(place, conversation, None if found is None else found.view.process_id)
         if note is None:
-            raise AgentSessionMissing(f"{self.name} has no session {session[:100]!r}; make a new one")
+            raise AgentSessionMissing(f"{self.name} has no session {conversation[:100]!r}; make a new one")
         return note
 
     async def _load(self, place: Place, found: AgentProcess, note: Note) -> Note:
@@ -224,7 +218,7 @@ class AcpAgent(Agent):
         missing = self._preset.missing
         return missing is not None and missing.search(json.dumps(error.error)) is not None
 
-    async def _is_listed(self, place: Place, found: AgentProcess, session: str) -> bool:
+    async def _is_listed(self, place: Place, found: AgentProcess, conversation: str) -> bool:
         """Whether the agent lists the conversation. Some agents load a missing one without an error, and others fail
         with an error that could mean anything."""
         params: dict[str, object] = {"cwd": place.brief.workdir}
@@ -236,7 +230,7 @@ class AcpAgent(Agent):
             sessions, following = told.get("sessions"), told.get("nextCursor")
             if not isinstance(sessions, list):
                 raise AgentFailed(f"{self.name} tells its sessions in words that make no sense")
-            if any(isinstance(one, dict) and one.get("sessionId") == session for one in sessions):
+            if any(isinstance(one, dict) and one.get("sessionId") == conversation for one in sessions):
                 return True
             if not isinstance(following, str) or not following:
                 return False
@@ -244,37 +238,37 @@ class AcpAgent(Agent):
         return True  # too many to know
 
     async def _raise_lost(self, place: Place, note: Note) -> NoReturn:
-        await self._notes.forget(place, note.session)
-        raise AgentSessionMissing(f"{self.name} has lost the session {note.session}; make a new one")
+        await self._notes.forget(place, note.conversation)
+        raise AgentSessionMissing(f"{self.name} has lost the session {note.conversation}; make a new one")
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+    async def prompt(self, place: Place, conversation: ConversationId, prompt: Prompt) -> None:
         try:
             found = await self._running(place)
         except AgentDown:
-            if await self.accepted(place, session, prompt.id):
+            if await self.accepted(place, conversation, prompt.id):
                 return
             raise
         # Another daemon may have chosen another model; the rest of a note holds as long as the process.
-        note = await self._known(place, session, found if self._preset.model_option is None else None)
+        note = await self._known(place, conversation, found if self._preset.model_option is None else None)
         if note.process_id != found.view.process_id:
             note = await self._load(place, found, note)
         setting = await self._setting(place)
-        model = setting.model if prompt.model is None else _model(self.name, setting, prompt.model)
+        model = pick(self.name, setting.models, prompt.model)
         note = await self._choose_model(place, found, note, setting, model)
         if not note.spoken:
             note = replace(note, spoken=True)
             await self._notes.keep(place, note)
-        history = await self._notes.history(place, session) if note.untold else ""
-        name = self._prompts.name(session, prompt.id)
+        history = await self._notes.history(place, conversation) if note.untold else ""
+        name = self._prompts.name(conversation, prompt.id)
         params = {"sessionId": note.inner, "prompt": _blocks(prompt, history, await images(place, prompt, model))}
         line = request(request_id(name), "session/prompt", params)
         offered = setting.models if self._preset.model_option is not None else [setting.model]
-        offer = await self._offers.news(place, session, offered, model)
-        told = {"session": session, "inner": note.inner, **({"models": offer} if offer else {})}
-        await self._prompts.deliver(place, found.view, found.generation, line, session, prompt.id, note=told)
-        await self._offers.keep(place, session, offer)
+        offer = await self._offers.news(place, conversation, offered, model)
+        told: dict[str, str] = {"session": conversation, "inner": note.inner, **({"models": offer} if offer else {})}
+        await self._prompts.deliver(place, found.view, found.generation, line, conversation, prompt.id, note=told)
+        await self._offers.keep(place, conversation, offer)
         if history:
             await self._notes.keep(place, replace(note, untold=False))
 
@@ -300,14 +294,14 @@ class AcpAgent(Agent):
         await self._notes.keep(place, note)
         return note
 
-    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
-        await self._known(place, session)
-        return await self._prompts.arrived(place, session, prompt_id) is not None
+    async def accepted(self, place: Place, conversation: ConversationId, prompt_id: str) -> bool:
+        await self._known(place, conversation)
+        return await self._prompts.arrived(place, conversation, prompt_id) is not None
 
     async def events(
-        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+        self, place: Place, conversation: ConversationId, prompt_id: str, after: Cursor
     ) -> AsyncGenerator[AgentEvent, None]:
-        turn = await self._turn(place, session, prompt_id)
+        turn = await self._turn(place, conversation, prompt_id)
         if turn is None:
             raise AgentFailed(f"{self.name} has had no prompt {prompt_id[:100]}")
 
@@ -320,24 +314,24 @@ class AcpAgent(Agent):
             async for told in events:
                 yield told
 
-    async def _turn(self, place: Place, session: str, prompt_id: str) -> AcpTurn | None:
-        delivery = await self._prompts.arrived(place, session, prompt_id)
+    async def _turn(self, place: Place, conversation: str, prompt_id: str) -> AcpTurn | None:
+        delivery = await self._prompts.arrived(place, conversation, prompt_id)
         if delivery is None:
             return None
-        return self._turn_of(place, self._prompts.name(session, prompt_id), delivery)
+        return self._turn_of(place, self._prompts.name(conversation, prompt_id), delivery)
 
     def _turn_of(self, place: Place, name: str, delivery: Delivery) -> AcpTurn:
         return AcpTurn(self._supervisor, place, delivery.note.get("inner", ""), name, delivery, self._preset.quirks)
 
-    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        turn = await self._turn(place, session, prompt_id)
+    async def abort(self, place: Place, conversation: ConversationId, prompt_id: str) -> None:
+        turn = await self._turn(place, conversation, prompt_id)
         if turn is not None:
             await turn.abort()
 
-    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+    async def answer(self, place: Place, conversation: ConversationId, question_id: str, answer: str) -> None:
         name, _, number = question_id.partition(".")
         delivery = await self._prompts.find_named(place, name)
-        if delivery is None or delivery.note.get("session") != session:
+        if delivery is None or delivery.note.get("session") != conversation:
             raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
         turn = self._turn_of(place, name, delivery)
         asked, over = await turn.scan()
@@ -350,10 +344,10 @@ class AcpAgent(Agent):
                 return
         raise AgentFailed(f"{self.name} has not asked {question_id[:100]!r}")
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
+    async def commands(self, place: Place, conversation: ConversationId) -> Sequence[SlashCommand]:
         """Return the commands that the agent has reported last."""
         found = await self._running(place)
-        note = await self._known(place, session, found)
+        note = await self._known(place, conversation, found)
         for line in reversed(await self._supervisor.read(place, found.view.process_id, 0)):
             match update_of(line.message, note.inner):
                 case {"sessionUpdate": "available_commands_update", "availableCommands": list(commands)}:
@@ -361,19 +355,11 @@ class AcpAgent(Agent):
         return ()
 
 
-def _blocks(prompt: Prompt, history: str, shown: Sequence[Image]) -> list[JsonObject]:
+def _blocks(prompt: Prompt, history: str, shown: Sequence[PromptImage]) -> list[JsonObject]:
     """The content of a prompt. Paths are given as text, because some agents turn links into something useless."""
     text = (f"{history}\n\n{prompt.text}" if history else prompt.text) + attachment_text(prompt)
     blocks: list[JsonObject] = [{"type": "image", "mimeType": image.mime, "data": image.data} for image in shown]
     return [{"type": "text", "text": text}, *blocks]
-
-
-def _model(agent: str, setting: AcpSetting, wanted: str) -> Model:
-    for model in setting.models:
-        if model.id == wanted:
-            return model
-    offered = ", ".join(model.id for model in setting.models)
-    raise AgentFailed(f"{agent} cannot use the model {wanted}; it can use {offered}")
 
 
 class OpencodeAcp(AcpAgent):

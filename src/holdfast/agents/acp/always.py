@@ -7,7 +7,7 @@ makes all readers, of any daemon, agree: what was asked before the answer is a q
 
 import json
 
-from holdfast.agents.acp.permission import ALLOW_ALWAYS, Asked
+from holdfast.agents.acp.permission import ALLOW_ALWAYS, PermissionRequest
 from holdfast.agents.base import Place
 from holdfast.agents.permissions import Action, find
 from holdfast.agents.supervisor.home import find_file, write_file
@@ -26,14 +26,14 @@ class Always:
         self._place = place
         self._process_id = delivery.process_id
 
-    async def note(self, asked: Asked, turn: str) -> None:
+    async def note(self, asked: PermissionRequest, turn: str) -> None:
         """Note that a question of this turn will be answered with "allow always". Without that answer the note has no
         effect."""
         path = await self._path(asked)
         if path is not None:
             await write_file(self._place, path, json.dumps({"turn": turn, "number": asked.number}).encode())
 
-    async def covers(self, asked: Asked, line: int) -> bool:
+    async def covers(self, asked: PermissionRequest, line: int) -> bool:
         """Whether the question in that line was allowed before, by the answer to another question."""
         path = await self._path(asked)
         if path is None:
@@ -47,7 +47,7 @@ class Always:
                     return given is not None and given.note.get("answer") == ALLOW_ALWAYS and line >= given.output
         return False
 
-    async def _path(self, asked: Asked) -> str | None:
+    async def _path(self, asked: PermissionRequest) -> str | None:
         """The path of the note; None if no rule says that this must be asked."""
         rule = find(self._place.brief.permissions, asked.tool, asked.argument)
         if rule is None or rule.action is not Action.ASK:

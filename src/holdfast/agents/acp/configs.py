@@ -1,88 +1,53 @@
-"""Configuration of each agent: what goes into its environment, and into files in a directory of its own.
+"""Makes the configuration of each agent: its environment, and files in a directory of its own.
 
 The only way to a model is the broker's, and what stands in for a key is worth nothing outside of it.
 """
 
 import json
+import re
 from collections.abc import Mapping
 
 from holdfast.agents.acp.setting import AcpSetting
-from holdfast.agents.opencode.settings import modalities
-from holdfast.agents.opencode.tools import permissions
-from holdfast.agents.pi.config import RETRY
+from holdfast.agents.base import Place
+from holdfast.agents.opencode import settings as opencode
+from holdfast.agents.pi import config as pi
+from holdfast.errors import FileMissing
+from holdfast.sessions.use.file_types import Search
 from holdfast.vocabulary.models import Model, Wire, url_of
 
 Environment = Mapping[str, str]
 Files = Mapping[str, bytes]
+
+EVERY_WIRE = (Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI)
+"""The wire formats of agents that speak all of them, in the order in which they are chosen."""
 
 
 # -- opencode ----------------------------------------------------------------------------------------------------------
 
 
 def opencode_environment(setting: AcpSetting) -> Environment:
-    return {
-        "OPENCODE_CONFIG_CONTENT": json.dumps(_opencode(setting)),
-        "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        "OPENCODE_DISABLE_MODELS_FETCH": "1",
-        **_only_ours(setting),
-        "XDG_CONFIG_HOME": f"{setting.home}/config",
-        "XDG_DATA_HOME": f"{setting.home}/data",
-        "XDG_STATE_HOME": f"{setting.home}/state",
-        "XDG_CACHE_HOME": f"{setting.home}/cache",
-    }
-
-
-def _only_ours(setting: AcpSetting) -> Environment:
-    """With rules, what a repository says in a configuration of its own must not count: it could allow everything."""
-    return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if setting.asks else {}
-
-
-def opencode_files(setting: AcpSetting) -> Files:
-    return _rules(setting, "RULES.md")
-
-
-_OPENCODE_PACKAGES = {
-    Wire.CHAT: "@ai-sdk/openai-compatible",
-    Wire.RESPONSES: "@ai-sdk/openai",
-    Wire.MESSAGES: "@ai-sdk/anthropic",
-    Wire.GEMINI: "@ai-sdk/google",
-}
-
-
-def _opencode(setting: AcpSetting) -> Mapping[str, object]:
-    return {
-        "model": setting.model.id,
-        "small_model": setting.model.id,
-        "autoupdate": False,
-        "share": "disabled",
+    config = {
+        **opencode.common_config(setting.model.id, setting.brief, f"{setting.home}/RULES.md", only_ours=setting.asks),
         "provider": {name: _opencode_provider(setting, name, models) for name, models in setting.providers.items()},
         "enabled_providers": list(setting.providers),
-        "permission": permissions(setting.brief.permissions),
-        "instructions": [
-            *([f"{setting.home}/RULES.md"] if setting.brief.system_prompt else []),
-            *([f"{setting.brief.workdir}/AGENTS.md"] if setting.asks else []),  # which goes with the configuration
-        ],
     }
+    common = opencode.common_environment(setting.home, only_ours=setting.asks)
+    return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **common}
 
 
 def _opencode_provider(setting: AcpSetting, name: str, models: list[Model]) -> Mapping[str, object]:
-    wire = next(wire for wire in _OPENCODE_PACKAGES if wire in models[0].wires)
-    version = "v1beta" if wire is Wire.GEMINI else "v1"
+    wire = _wire_of(models)
+    package, version = opencode.SDKS[wire]
     return {
-        "npm": _OPENCODE_PACKAGES[wire],
-        "options": {"baseURL": f"{url_of(name)}/{version}", "apiKey": setting.key},
-        "models": {
-            model.name: {
-                "name": model.name,
-                "tool_call": True,
-                "limit": {"context": model.context_tokens, "output": model.output_tokens},
-                **modalities(model),
-            }
-            for model in models
-            if wire in model.wires
-        },
+        "npm": package,
+        "options": {"baseURL": url_of(name) + version, "apiKey": setting.key},
+        "models": {model.name: opencode.entry_of(model) for model in models if wire in model.wires},
     }
+
+
+def _wire_of(models: list[Model]) -> Wire:
+    """The wire format for the models of a provider: that of the first, the most common format before others."""
+    return next(wire for wire in EVERY_WIRE if wire in models[0].wires)
 
 
 # -- codex -------------------------------------------------------------------------------------------------------------
@@ -93,7 +58,7 @@ def codex_environment(setting: AcpSetting) -> Environment:
 
 
 def codex_files(setting: AcpSetting) -> Files:
-    """Its own sandbox is off: it cannot be had inside ours, and is not needed there."""
+    """The files of Codex. Its own sandbox is off: it does not work inside ours, and is not needed there."""
     provider = setting.model.provider
     lines = [
         f"model = {json.dumps(setting.model.name)}",
@@ -114,21 +79,14 @@ def codex_files(setting: AcpSetting) -> Files:
         "enabled = false",
         *(["[features]", "multi_agent = false"] if setting.is_translated else []),  # which OpenAI alone has a word for
     ]
-    return {"config.toml": "\n".join(lines).encode() + b"\n", **_rules(setting, "AGENTS.md")}
+    return {"config.toml": "\n".join(lines).encode() + b"\n", **rules_file(setting, "AGENTS.md")}
 
 
 # -- pi ----------------------------------------------------------------------------------------------------------------
 
-_PI_APIS = {
-    Wire.CHAT: "openai-completions",
-    Wire.RESPONSES: "openai-responses",
-    Wire.MESSAGES: "anthropic-messages",
-    Wire.GEMINI: "google-generative-ai",
-}
-
 
 def pi_environment(setting: AcpSetting) -> Environment:
-    """``pi-acp`` keeps a list of its sessions in the user's home, which may be where the user's files are."""
+    """The environment of ``pi-acp``. Its HOME is our directory, because it keeps a list of its conversations there."""
     return {
         "HOME": setting.home,
         "PI_OFFLINE": "1",
@@ -144,33 +102,20 @@ def pi_files(setting: AcpSetting) -> Files:
         "defaultProvider": setting.model.provider,
         "defaultModel": setting.model.name,
         "quietStartup": True,
-        "retry": RETRY,
+        "retry": pi.RETRY,
     }
     return {
         "models.json": json.dumps({"providers": providers}).encode(),
         "settings.json": json.dumps(settings).encode(),
-        **_rules(setting, "AGENTS.md"),
+        **rules_file(setting, "AGENTS.md"),
     }
 
 
 def _pi_provider(setting: AcpSetting, name: str, models: list[Model]) -> Mapping[str, object]:
-    wire = next(wire for wire in _PI_APIS if wire in models[0].wires)
-    version = {Wire.MESSAGES: "", Wire.GEMINI: "/v1beta"}.get(wire, "/v1")
-    return {
-        "baseUrl": f"{url_of(name)}{version}",
-        "api": _PI_APIS[wire],
-        "apiKey": setting.key,
-        "models": [
-            {
-                "id": model.name,
-                "contextWindow": model.context_tokens,
-                "maxTokens": model.output_tokens,
-                "input": ["text", *(["image"] if model.images else [])],
-            }
-            for model in models
-            if wire in model.wires
-        ],
-    }
+    wire = _wire_of(models)
+    api, version = pi.APIS[wire]
+    listed = [pi.entry_of(model) for model in models if wire in model.wires]
+    return {"baseUrl": f"{url_of(name)}{version}", "api": api, "apiKey": setting.key, "models": listed}
 
 
 # -- claude ------------------------------------------------------------------------------------------------------------
@@ -191,10 +136,10 @@ def claude_environment(setting: AcpSetting) -> Environment:
 
 
 def claude_files(setting: AcpSetting) -> Files:
-    """By itself it lets some commands pass; so that rules count for all, it asks for all."""
+    """The files of Claude. By itself it allows some commands; with rules it must ask for all."""
     tools = ["Bash", "Read", "Edit", "Write", "NotebookEdit", "Glob", "Grep", "WebFetch", "WebSearch", "Task", "Skill"]
     settings = {"permissions": {"ask": tools}} if setting.asks else {}
-    return {"settings.json": json.dumps(settings).encode(), **_rules(setting, "CLAUDE.md")}
+    return {"settings.json": json.dumps(settings).encode(), **rules_file(setting, "CLAUDE.md")}
 
 
 # -- gemini ------------------------------------------------------------------------------------------------------------
@@ -218,10 +163,27 @@ def gemini_files(setting: AcpSetting) -> Files:
         "privacy": {"usageStatisticsEnabled": False},
         "model": {"name": setting.model.name},
     }
-    return {".gemini/settings.json": json.dumps(settings).encode(), **_rules(setting, ".gemini/GEMINI.md")}
+    return {".gemini/settings.json": json.dumps(settings).encode(), **rules_file(setting, ".gemini/GEMINI.md")}
 
 
-def _rules(setting: AcpSetting, name: str) -> Files:
-    """The rules of the house, where the agent looks for its user's own."""
+async def put_gemini_record_aside(place: Place, home: str, conversation: str) -> None:
+    """Rename Gemini's record of a conversation, before it is loaded, to a name that no other record will have.
+
+    A record is named by the minute in which it was begun. Gemini begins a new record before it looks for the one to
+    load: in the same minute that is the same file, which it empties, and then finds nothing in it.
+    """
+    files, where = place.sandbox.files, f"{home}/.gemini/tmp"
+    record = re.compile(rf"(.*/chats/session-)([0-9T-]+-{re.escape(conversation[:8])}\.jsonl)")
+    try:
+        entries, _ = await files.list(place.session_id, Search(where, recursive=True, hidden=True, limit=1000))
+    except FileMissing:
+        return
+    for entry in entries:
+        if found := record.fullmatch(entry.path):
+            await files.move(place.session_id, entry.path, f"{found[1]}kept-{found[2]}", overwrite=True)
+
+
+def rules_file(setting: AcpSetting, name: str) -> Files:
+    """The operator's rules, in the file where the agent looks for its user's own."""
     text = setting.brief.system_prompt
     return {name: text.encode()} if text else {}

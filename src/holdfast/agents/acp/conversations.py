@@ -1,17 +1,17 @@
-"""Our notes about an agent's sessions, in its own directory: that one exists, and which process has it loaded."""
+"""Our notes about an agent's conversations, in its own directory: that one exists, and which process has it loaded."""
 
-import hashlib
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from holdfast.agents.base import Place
-from holdfast.agents.supervisor.home import find_file, write_file
+from holdfast.agents.supervisor.home import file_name, find_file, write_file
 from holdfast.agents.supervisor.lines import parse
+from holdfast.concurrency import Bounded
 from holdfast.errors import FileMissing
 from holdfast.sessions.use.file_types import Search
 
-_REMEMBERED = 10_000
 _LISTED = 1000
 _NEWEST = 10
 """How many notes are checked for what a process has loaded; older ones were checked when these were made."""
@@ -19,13 +19,13 @@ _NEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One session. ``session`` is the host's id, ``inner`` the agent's.
+    """The note of one conversation. ``conversation`` is the host's id, ``inner`` the agent's.
 
     They differ if the session had to be begun again before its first prompt. ``process_id`` is the process that has it
     loaded; ``model`` is the model that was chosen last there, by the agent's name.
     """
 
-    session: str
+    conversation: str
     inner: str
     process_id: str
     model: str = ""
@@ -36,21 +36,21 @@ class Note:
 
 
 class Conversations:
-    """Notes by session. A note that names a process is remembered: it holds as long as that process lives."""
+    """The notes of all conversations. One that names a process is remembered as long as that process lives."""
 
     def __init__(self, directory: Callable[[Place], Awaitable[str]]) -> None:
         self._directory = directory
-        self._known: dict[tuple[str, str, str], Note] = {}
+        self._known = Bounded[tuple[str, str, str], Note](10_000)
 
-    async def find(self, place: Place, session: str, process_id: str | None = None) -> Note | None:
-        known = self._known.get((place.session_id, place.channel, session))
+    async def find(self, place: Place, conversation: str, process_id: str | None = None) -> Note | None:
+        known = self._known.get((place.session_id, place.channel, conversation))
         if known is not None and process_id is not None and known.process_id == process_id:
             return known
-        note = _read(await find_file(place, await self._path(place, "sessions", session)))
-        return self._remember(place, note) if note is not None and note.session == session else None
+        note = _read(await find_file(place, await self._path(place, "sessions", conversation)))
+        return self._remember(place, note) if note is not None and note.conversation == conversation else None
 
     async def at_hand(self, place: Place, process_id: str) -> list[Note]:
-        """Find the notes of sessions that this process has loaded."""
+        """Find the notes of conversations that this process has loaded."""
         where = f"{await self._directory(place)}/sessions"
         try:
             entries, _ = await place.sandbox.files.list(place.session_id, Search(where, limit=_LISTED))
@@ -62,59 +62,51 @@ class Conversations:
 
     async def keep(self, place: Place, note: Note) -> None:
         told = {
-            "session": note.session,
+            "session": note.conversation,
             "inner": note.inner,
             "process": note.process_id,
             "model": note.model,
             "spoken": note.spoken,
             "untold": note.untold,
         }
-        await write_file(place, await self._path(place, "sessions", note.session), json.dumps(told).encode())
+        await write_file(place, await self._path(place, "sessions", note.conversation), json.dumps(told).encode())
         self._remember(place, note)
 
-    async def forget(self, place: Place, session: str) -> None:
-        """Remove the note of a session that the agent does not have any more."""
-        self._known.pop((place.session_id, place.channel, session), None)
+    async def forget(self, place: Place, conversation: str) -> None:
+        """Remove the note of a conversation that the agent does not have any more."""
+        self._known.pop((place.session_id, place.channel, conversation), None)
         for kind in ("sessions", "histories"):
-            await self._remove(place, kind, session)
+            with contextlib.suppress(FileMissing):
+                path = await self._path(place, kind, conversation)
+                await place.sandbox.files.remove(place.session_id, path, recursive=False)
 
     def _remember(self, place: Place, note: Note) -> Note:
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        self._known[place.session_id, place.channel, note.session] = note
+        self._known[place.session_id, place.channel, note.conversation] = note
         return note
 
     # -- a history that the agent still has to get ---------------------------------------------------------------------
 
-    async def history(self, place: Place, session: str) -> str:
-        data = await find_file(place, await self._path(place, "histories", session))
+    async def history(self, place: Place, conversation: str) -> str:
+        data = await find_file(place, await self._path(place, "histories", conversation))
         return (data or b"").decode(errors="replace")
 
-    async def keep_history(self, place: Place, session: str, text: str) -> None:
-        await write_file(place, await self._path(place, "histories", session), text.encode(errors="replace"))
+    async def keep_history(self, place: Place, conversation: str, text: str) -> None:
+        await write_file(place, await self._path(place, "histories", conversation), text.encode(errors="replace"))
 
-    async def _remove(self, place: Place, kind: str, session: str) -> None:
-        try:
-            await place.sandbox.files.remove(place.session_id, await self._path(place, kind, session), recursive=False)
-        except FileMissing:
-            return
-
-    async def _path(self, place: Place, kind: str, session: str) -> str:
-        """The path of a note; its file name is made from any text."""
-        name = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-        return f"{await self._directory(place)}/{kind}/{name}"
+    async def _path(self, place: Place, kind: str, conversation: str) -> str:
+        return f"{await self._directory(place)}/{kind}/{file_name(conversation)}"
 
 
 def _read(data: bytes | None) -> Note | None:
     """Parse a note; None if it is not valid, since a sandbox may have written anything."""
     match parse(data or b""):
         case {
-            "session": str(session),
+            "session": str(conversation),
             "inner": str(inner),
             "process": str(process),
             "model": str(model),
             "spoken": bool(spoken),
             "untold": bool(untold),
         }:
-            return Note(session, inner, process, model, spoken, untold)
+            return Note(conversation, inner, process, model, spoken, untold)
     return None

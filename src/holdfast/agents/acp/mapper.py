@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.agents.acp.messages import Id, canceled_request, explain, is_answer, request_of, update_of
-from holdfast.agents.acp.permission import Asked, options_of
-from holdfast.agents.acp.tool import Tool, shown
+from holdfast.agents.acp.permission import PermissionRequest, options_of
+from holdfast.agents.acp.tool import AcpTool, shown
 from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, JsonObject
 from holdfast.agents.supervisor.offers import offer_events
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason, ToolState, TurnEvent
@@ -47,7 +47,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """Texts of an agent that look like its answer, but are not, and other peculiarities."""
+    """The peculiarities of an agent, such as texts that look like its answer, but are not."""
 
     noise: re.Pattern[str] | None = None
     """Matches pieces of text that are no part of the answer."""
@@ -61,20 +61,20 @@ class Quirks:
     """Matches an error after which the process still answers, but is of no more use."""
 
 
-Step = TurnEvent | Asked | Refuse | Withdrawn | Ended
+Step = TurnEvent | PermissionRequest | Refuse | Withdrawn | Ended
 
 
 @dataclass(slots=True)
 class AcpMapper:
-    """Maps one turn. ``session`` and ``request_id`` are those of the prompt's request."""
+    """Maps one turn. ``conversation`` and ``request_id`` are those of the prompt's request."""
 
-    session: str
+    conversation: str
     request_id: str
     message_id: str
     quirks: Quirks = field(default_factory=Quirks)
     offer: str = ""
     """The models that this turn reports, if any: see ``Offers``."""
-    _tools: dict[str, Tool] = field(default_factory=dict)
+    _tools: dict[str, AcpTool] = field(default_factory=dict)
     _told: dict[str, TurnEvent] = field(default_factory=dict)
     _status: AgentStatus | None = None
     _part: int = 0
@@ -86,7 +86,7 @@ class AcpMapper:
     _broke: bool = False
     """The model's last answer broke off, and the model was not asked again since."""
     _requests: int = 0
-    _asked: list[Asked] = field(default_factory=list)
+    _asked: list[PermissionRequest] = field(default_factory=list)
     _spoke: bool = False
     _last_text: str = ""
     _trouble: str = ""
@@ -114,7 +114,7 @@ class AcpMapper:
         canceled = canceled_request(told)
         if canceled is not None:
             return [Withdrawn(one.number) for one in self._asked if one.id == canceled]
-        update = update_of(told, self.session)
+        update = update_of(told, self.conversation)
         return [] if update is None else list(self._update(update))
 
     def finish(self, ended: Ended) -> list[TurnEvent]:
@@ -160,7 +160,7 @@ class AcpMapper:
     # -- requests of the agent -----------------------------------------------------------------------------------------
 
     def _request(self, id: Id, method: str, params: JsonObject) -> Iterator[Step]:
-        if params.get("sessionId", self.session) != self.session:
+        if params.get("sessionId", self.conversation) != self.conversation:
             return
         self._requests += 1
         wanted = params.get("toolCall")
@@ -170,7 +170,7 @@ class AcpMapper:
         tool = self._tool(wanted)
         tool.take({**wanted, "status": None, "content": None})  # it describes, and tells nothing of what happens
         yield from self._tool_events(tool)
-        asked = Asked(self._requests, id, tool.id, tool.kind, tool.argument, tool.title, options_of(params))
+        asked = PermissionRequest(self._requests, id, tool.id, tool.kind, tool.argument, tool.title, options_of(params))
         self._asked.append(asked)
         yield asked
 
@@ -252,11 +252,11 @@ class AcpMapper:
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 
-    def _tool(self, update: JsonObject) -> Tool:
+    def _tool(self, update: JsonObject) -> AcpTool:
         name = str(update.get("toolCallId"))
-        return self._tools.setdefault(name, Tool(name))
+        return self._tools.setdefault(name, AcpTool(name))
 
-    def _tool_events(self, tool: Tool) -> Iterator[TurnEvent]:
+    def _tool_events(self, tool: AcpTool) -> Iterator[TurnEvent]:
         """Report a tool's states one by one, even if the agent skips some."""
         last, state = self._told.get(tool.id), tool.state
         told = None if last is None else last.data["state"]
@@ -273,7 +273,7 @@ class AcpMapper:
             yield from self._tool_event(tool, ToolState.RUNNING)
         yield from self._tool_event(tool)
 
-    def _tool_event(self, tool: Tool, state: ToolState | None = None) -> list[TurnEvent]:
+    def _tool_event(self, tool: AcpTool, state: ToolState | None = None) -> list[TurnEvent]:
         state = state or tool.state
         over = state in (ToolState.COMPLETED, ToolState.ERROR)
         data: dict[str, object] = {

@@ -7,6 +7,7 @@ matter and ignore the rest. So it is not used.
 """
 
 import json
+import secrets
 from typing import Final
 
 from holdfast.agents.supervisor.lines import JsonObject
@@ -20,6 +21,15 @@ Id = str | int
 
 def request(id: Id, method: str, params: JsonObject) -> bytes:
     return _line({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+
+def new_id() -> str:
+    return f"holdfast-{secrets.token_hex(8)}"
+
+
+def ping(id: str) -> bytes:
+    """A request that every agent answers at once: that it does not know this method."""
+    return request(id, "_holdfast/ping", {})
 
 
 def notification(method: str, params: JsonObject) -> bytes:
@@ -57,11 +67,11 @@ def request_of(told: JsonObject) -> tuple[Id, str, JsonObject] | None:
     return None
 
 
-def update_of(told: JsonObject, session: str) -> JsonObject | None:
-    """The agent's update about this session in this line, if it is one."""
+def update_of(told: JsonObject, conversation: str) -> JsonObject | None:
+    """The agent's update about this conversation in this line, if it is one."""
     match told:
         case {"method": "session/update", "params": {"sessionId": str(name), "update": dict(update)}}:
-            return update if name == session else None
+            return update if name == conversation else None
     return None
 
 

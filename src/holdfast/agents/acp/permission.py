@@ -19,7 +19,7 @@ _NO: Final = ("reject_once", "reject_always")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PermissionRequest:
     """One question. ``number`` is its position among the turn's requests, and names it; ``id`` is the agent's."""
 
     number: int

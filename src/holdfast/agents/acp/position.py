@@ -16,7 +16,7 @@ _CURSOR = re.compile(r"(-?[0-9]{1,20}):([0-9]{1,9}):([0-9,]{0,2000})")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """All events of the lines before ``line`` were read, and of that line the first ``events``.
+    """The position after all events of the lines before ``line``, and after the first ``events`` of that line.
 
     ``closed`` has the numbers of the questions whose end was reported; that has no place among the lines, because an
     answer does not come from the agent.

@@ -1,11 +1,11 @@
-"""The agents that speak ACP: command, environment, configuration, dialects, and in what each is different."""
+"""The table of agents that speak ACP: command, environment, configuration, dialects and peculiarities."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agents.acp import configs, gemini_chats
+from holdfast.agents.acp import configs
 from holdfast.agents.acp.mapper import Quirks
 from holdfast.agents.acp.setting import AcpSetting
 from holdfast.agents.base import Place
@@ -15,7 +15,7 @@ from holdfast.vocabulary.models import Model, Wire
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One row. ``environment`` and ``files`` (below the agent's home) are made from a ``AcpSetting``."""
+    """One agent. ``environment`` and ``files`` (below the agent's home) are made from an ``AcpSetting``."""
 
     argv: Sequence[str]
     wires: Sequence[Wire]
@@ -48,9 +48,9 @@ class Preset:
 PRESETS: Final[Mapping[str, Preset]] = {
     "opencode-acp": Preset(
         argv=("opencode", "acp"),
-        wires=(Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI),
+        wires=configs.EVERY_WIRE,
         environment=configs.opencode_environment,
-        files=configs.opencode_files,
+        files=lambda setting: configs.rules_file(setting, "RULES.md"),
         several_providers=True,
         model_option=lambda model: model.id,
         resumes=True,
@@ -73,7 +73,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
     "pi-acp": Preset(
         argv=("pi-acp",),
-        wires=(Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI),
+        wires=configs.EVERY_WIRE,
         environment=configs.pi_environment,
         files=configs.pi_files,
         quirks=Quirks(
@@ -106,7 +106,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         free_mode="yolo",
         model_option=lambda model: model.name,
         model_method="session/set_model",
-        before_load=gemini_chats.put_aside,
+        before_load=configs.put_gemini_record_aside,
         missing=re.compile(r"No previous sessions found|Invalid session identifier|not found", re.IGNORECASE),
     ),
 }

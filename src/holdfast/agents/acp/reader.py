@@ -7,17 +7,18 @@ skips the events before its cursor. The agent's requests are answered on the way
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from holdfast.agents.acp.mapper import AcpMapper, Ended, Refuse, Step, Withdrawn
-from holdfast.agents.acp.permission import ALLOW, CANCELED, DENY, Asked
+from holdfast.agents.acp.permission import ALLOW, CANCELED, DENY, PermissionRequest
 from holdfast.agents.acp.position import BEGINNING, END, Position, position_of
 from holdfast.agents.acp.turn import AcpTurn
 from holdfast.agents.base import AgentEvent, Cursor
 from holdfast.agents.permissions import Action, decide, shown
-from holdfast.agents.supervisor.lines import Line
-from holdfast.agents.supervisor.output import OutputItem, let_go
+from holdfast.agents.supervisor.lines import OutputLine
+from holdfast.agents.supervisor.output import OutputItem
 from holdfast.agents.supervisor.record import Recording
-from holdfast.concurrency import seen
+from holdfast.concurrency import cancel_and_wait, seen
 from holdfast.errors import AgentDown, HoldfastError
 from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
@@ -27,11 +28,7 @@ class Answered:
     """A question may have been answered."""
 
 
-class _NoMore:
-    """Marks the end of the items."""
-
-
-_NO_MORE = _NoMore()
+_NO_MORE: Any = object()
 _OPTIONS = {Action.ALLOW: ALLOW, Action.DENY: DENY}
 
 
@@ -44,7 +41,7 @@ class Reader:
         self._alive = alive
         self._mapper: AcpMapper = turn.mapper()
         self._position = position_of(after)
-        self._open: dict[int, Asked] = {}
+        self._open: dict[int, PermissionRequest] = {}
         self._withdrawn: set[int] = set()
         self._answers = turn.supervisor.journal("answers")
         self._all = Recording()  # also what is left out here, since it was told to another reader
@@ -61,9 +58,8 @@ class Reader:
         async with contextlib.aclosing(self._or_answer(following)) as items:
             async for item in items:
                 if item is None or isinstance(item, Answered):
-                    async with contextlib.aclosing(self._closings(self._position.line, final=False)) as closings:
-                        async for told in closings:
-                            yield told
+                    for told in await self._close_questions(self._position.line, final=False):
+                        yield told
                 match item:
                     case int():
                         lost += item
@@ -71,7 +67,7 @@ class Reader:
                         await self._silence()
                     case ProcessView():
                         last = item.written
-                    case Line():
+                    case OutputLine():
                         if lost and item.start > self._position.line:
                             yield self._gap(item.start)
                         lost = 0
@@ -96,16 +92,16 @@ class Reader:
                         yield Answered()
                     item = await coming
                 finally:
-                    await let_go(coming)
-                if isinstance(item, _NoMore):
+                    await cancel_and_wait(coming)
+                if item is _NO_MORE:
                     return
                 yield item
 
-    async def _is_answered(self, coming: "asyncio.Future[OutputItem | _NoMore]", known: int) -> bool:
+    async def _is_answered(self, coming: "asyncio.Future[OutputItem]", known: int) -> bool:
         """Wait for the next item or an answer, and return whether there is an answer."""
         given = seen(asyncio.ensure_future(self._answers.news(known)))
         try:
-            waited: list[asyncio.Future[OutputItem | _NoMore] | asyncio.Future[None]] = [coming, given]
+            waited: list[asyncio.Future[OutputItem] | asyncio.Future[None]] = [coming, given]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
             given.cancel()
@@ -113,19 +109,17 @@ class Reader:
 
     # -- a line --------------------------------------------------------------------------------------------------------
 
-    async def _line(self, line: Line) -> AsyncGenerator[AgentEvent, None]:
+    async def _line(self, line: OutputLine) -> AsyncGenerator[AgentEvent, None]:
         steps = self._mapper.feed(line.message)
         if not steps:
             return
-        async with contextlib.aclosing(self._closings(line.start, final=False)) as closings:
-            async for told in closings:
-                yield told
+        for told in await self._close_questions(line.start, final=False):
+            yield told
         events: list[TurnEvent] = []
         for step in steps:
             if isinstance(step, Ended):
-                async with contextlib.aclosing(self._closings(line.start, final=True)) as closings:
-                    async for told in closings:
-                        yield told
+                for told in await self._close_questions(line.start, final=True):
+                    yield told
                 events += self._mapper.finish(await self._outcome(step, line.start))
                 self.ended = True
                 await self._stop_if_broken(step.error)
@@ -137,9 +131,8 @@ class Reader:
         for told in news:
             yield told
         if self._withdrawn & self._open.keys():
-            async with contextlib.aclosing(self._closings(self._position.line, final=False)) as closings:
-                async for told in closings:
-                    yield told
+            for told in await self._close_questions(self._position.line, final=False):
+                yield told
 
     async def _take(self, step: Step, line: int) -> list[TurnEvent]:
         match step:
@@ -149,15 +142,15 @@ class Reader:
                 if await self._turn.find_answer(step.number) is None:
                     with contextlib.suppress(AgentDown):
                         await self._turn.refuse(step)
-            case Asked():
+            case PermissionRequest():
                 return await self._decide(step, line)
             case Withdrawn() if step.number in self._open:
                 self._withdrawn.add(step.number)
         return []
 
-    async def _decide(self, asked: Asked, line: int) -> list[TurnEvent]:
+    async def _decide(self, asked: PermissionRequest, line: int) -> list[TurnEvent]:
         action = decide(self._turn.place.brief.permissions, asked.tool, asked.argument)
-        if action is Action.ASK and await self._turn.is_allowed_always(asked, line):
+        if action is Action.ASK and await self._turn.always.covers(asked, line):
             action = Action.ALLOW
         if action is Action.ASK:
             self._open[asked.number] = asked
@@ -178,8 +171,9 @@ class Reader:
         }
         return [TurnEvent(Kind.QUESTION, data)]
 
-    async def _closings(self, line: int, *, final: bool) -> AsyncGenerator[AgentEvent, None]:
+    async def _close_questions(self, line: int, *, final: bool) -> list[AgentEvent]:
         """Report the end of questions that were answered meanwhile; at the turn's end (``final``), of all."""
+        closed: list[AgentEvent] = []
         for number in list(self._open):
             answer = await self._turn.find_answer(number)
             if answer is None and not final and number not in self._withdrawn:
@@ -192,9 +186,9 @@ class Reader:
             events = before.events if before.line == line else 0
             self._position = Position(max(line, before.line), events, before.closed | {number})
             data = {"question_id": self._turn.question_id(number), "answer": answer or CANCELED}
-            told = AgentEvent(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data))
-            self._all.add(told)
-            yield told
+            closed.append(AgentEvent(self._position.cursor, TurnEvent(Kind.QUESTION_CLOSED, data)))
+            self._all.add(closed[-1])
+        return closed
 
     async def _stop_if_broken(self, error: str) -> None:
         """Stop a process that can only fail from now on, so that the next turn gets a new one."""
@@ -204,7 +198,7 @@ class Reader:
                 await self._turn.supervisor.stop(self._turn.place)
 
     async def _outcome(self, ended: Ended, line: int) -> Ended:
-        """How the turn ended. Some agents answer a cancel with a normal end, or with an error."""
+        """Find out how the turn ended: some agents answer a cancel with a normal end, or with an error."""
         aborted = await self._turn.find_abort()
         if aborted is not None and line >= aborted.output:
             return Ended(StopReason.CANCELED)
@@ -257,9 +251,8 @@ class Reader:
         now = await self._turn.supervisor.find(self._turn.place)
         if now is None or not now.view.running or now.view.process_id == self._turn.delivery.process_id:
             raise AgentDown("the agent died in the middle of the turn; the next message starts it")
-        async with contextlib.aclosing(self._closings(line, final=True)) as closings:
-            async for told in closings:
-                yield told
+        for told in await self._close_questions(line, final=True):
+            yield told
         reason = StopReason.ERROR if await self._turn.find_abort() is None else StopReason.CANCELED
         ended = Ended(reason, "the agent's process ended in the middle of the turn; what it said until then is kept")
         for told in self._number(line, self._mapper.finish(ended)):

@@ -34,8 +34,8 @@ _PATHS: Final = ("path", "file_path", "filePath", "filepath", "absolute_path")
 
 
 @dataclass(slots=True)
-class Tool:
-    """What is known of a tool call so far."""
+class AcpTool:
+    """A tool call, as far as it is known."""
 
     id: str
     kind: str = "other"

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from holdfast.agents.acp.always import Always
 from holdfast.agents.acp.mapper import AcpMapper, Ended, Quirks, Refuse, Withdrawn
 from holdfast.agents.acp.messages import notification, refusal, result
-from holdfast.agents.acp.permission import ALLOW_ALWAYS, CANCELED, Asked
+from holdfast.agents.acp.permission import ALLOW_ALWAYS, CANCELED, PermissionRequest
 from holdfast.agents.base import AgentEvent, Place
 from holdfast.agents.supervisor import record
 from holdfast.agents.supervisor.journal import Delivery
+from holdfast.agents.supervisor.output import require_running
 from holdfast.agents.supervisor.supervisor import Supervisor
-from holdfast.errors import AgentDown, ProcessNotFound
+from holdfast.errors import ProcessNotFound
 from holdfast.sessions.use.processes import ProcessView
 
 
@@ -26,14 +27,14 @@ class AcpTurn:
 
     supervisor: Supervisor
     place: Place
-    session: str
+    conversation: str
     name: str
     delivery: Delivery
     quirks: Quirks
 
     def mapper(self) -> AcpMapper:
         offer = self.delivery.note.get("models", "")
-        return AcpMapper(self.session, request_id(self.name), f"msg_{self.name[:24]}", self.quirks, offer)
+        return AcpMapper(self.conversation, request_id(self.name), f"msg_{self.name[:24]}", self.quirks, offer)
 
     def question_id(self, number: int) -> str:
         return f"{self.name}.{number}"
@@ -50,16 +51,16 @@ class AcpTurn:
 
     # -- as it stands now ----------------------------------------------------------------------------------------------
 
-    async def scan(self) -> tuple[list[Asked], bool]:
+    async def scan(self) -> tuple[list[PermissionRequest], bool]:
         """Read the questions so far, and whether the turn is over."""
         try:
             lines = await self.supervisor.read(self.place, self.delivery.process_id, self.delivery.output)
         except ProcessNotFound:
             return [], True
-        mapper, asked, over = self.mapper(), list[Asked](), False
+        mapper, asked, over = self.mapper(), list[PermissionRequest](), False
         for line in lines:
             for step in mapper.feed(line.message):
-                if isinstance(step, Asked):
+                if isinstance(step, PermissionRequest):
                     asked.append(step)
                 elif isinstance(step, Withdrawn):
                     asked = [replace(one, withdrawn=one.withdrawn or one.number == step.number) for one in asked]
@@ -67,13 +68,7 @@ class AcpTurn:
         return asked, over
 
     async def process(self) -> ProcessView:
-        try:
-            view = await self.place.sandbox.processes.get(self.place.session_id, self.delivery.process_id)
-        except ProcessNotFound:
-            raise AgentDown("the agent's process is not there any more; the next message starts it") from None
-        if not view.running:
-            raise AgentDown("the agent's process has ended; the next message starts it")
-        return view
+        return await require_running(self.place, self.delivery.process_id)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -82,17 +77,14 @@ class AcpTurn:
         given = await self.supervisor.journal("answers").arrived(self.place, self.name, str(number))
         return None if given is None else given.note.get("answer", "")
 
-    async def answer(self, asked: Asked, answer: str) -> None:
+    async def answer(self, asked: PermissionRequest, answer: str) -> None:
         """Answer a question, unless it was answered before."""
         if answer == ALLOW_ALWAYS:
-            await self._always.note(asked, self.name)
+            await self.always.note(asked, self.name)
         await self._reply(asked.number, result(asked.id, asked.outcome(answer)), answer)
 
-    async def is_allowed_always(self, asked: Asked, line: int) -> bool:
-        return await self._always.covers(asked, line)
-
     @property
-    def _always(self) -> Always:
+    def always(self) -> Always:
         return Always(self.supervisor, self.place, self.delivery)
 
     async def refuse(self, step: Refuse) -> None:
@@ -123,4 +115,4 @@ class AcpTurn:
                 await self.answer(one, CANCELED)
 
     def cancel_line(self) -> bytes:
-        return notification("session/cancel", {"sessionId": self.session})
+        return notification("session/cancel", {"sessionId": self.conversation})

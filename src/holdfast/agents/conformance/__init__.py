@@ -31,4 +31,4 @@ class AgentConformance(
     ProcessConformance,
     AbilityConformance,
 ):
-    """All of it."""
+    """The whole suite."""

@@ -1,12 +1,11 @@
-"""What an agent can do beyond answering, where it says so; and that it says so where it cannot."""
+"""Tests of optional features; an agent without one must say so."""
 
 import secrets
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
 
-from holdfast.agents.base import AgentEvent, Prompt
-from holdfast.agents.conformance.harness import Harness, need, raises, reason_of, script, talk, text_of
+from holdfast.agents.base import Prompt
+from holdfast.agents.conformance.harness import Harness, data_of, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentFailed, AgentUnsupported
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
@@ -28,7 +27,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n" + b"".join(
 
 
 class AbilityConformance:
-    """steer, revert, models, files that come along."""
+    """Tests of ``steer``, ``revert``, models, and files that come with a message."""
 
     async def test_steer(self, harness: Harness) -> None:
         need(harness.make_agent().abilities.steer, "this agent cannot be steered")
@@ -36,15 +35,15 @@ class AbilityConformance:
             prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.wait_for(one.path("go")))
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
             for _ in range(2):
-                await one.agent.steer(one.place, one.session, Prompt("stp_1", "to the left"))
-            assert await one.agent.accepted(one.place, one.session, "stp_1")
-            assert not await one.agent.accepted(one.place, one.session, "stp_2")
+                await one.agent.steer(one.place, one.conversation, Prompt("stp_1", "to the left"))
+            assert await one.agent.accepted(one.place, one.conversation, "stp_1")
+            assert not await one.agent.accepted(one.place, one.conversation, "stp_2")
             await one.touch("go")
             turn = await one.read(prompt_id)
             assert text_of(turn).count("to the left") == 1
             assert reason_of(turn) is StopReason.END_TURN
-            await one.agent.steer(one.place, one.session, Prompt("stp_1", "to the left"))  # long since done
-            await raises(AgentFailed, one.agent.steer(one.place, one.session, Prompt("stp_2", "too late")))
+            await one.agent.steer(one.place, one.conversation, Prompt("stp_1", "to the left"))  # long since done
+            await raises(AgentFailed, one.agent.steer(one.place, one.conversation, Prompt("stp_2", "too late")))
 
     async def test_revert(self, harness: Harness) -> None:
         need(harness.make_agent().abilities.revert, "this agent cannot take back a turn")
@@ -55,34 +54,34 @@ class AbilityConformance:
             first = await one.prompt(harness.wishes.write(old, "after"), harness.wishes.say("the number is 2"))
             await one.read(first)
             last = Prompt("trn_last", script(harness.wishes.write(old, "again"), harness.wishes.write(new, "made")))
-            await one.agent.prompt(one.place, one.session, last)
+            await one.agent.prompt(one.place, one.conversation, last)
             await one.read(last.id)
             for _ in range(2):
-                await one.agent.revert(one.place, one.session, first)
+                await one.agent.revert(one.place, one.conversation, first)
             assert await harness.read_file(one.place, old) == b"before"
             assert await harness.read_file(one.place, new) is None
             assert "no" in text_of(await one.turn(harness.wishes.recall("the number is 2")))
             assert "yes" in text_of(await one.turn(harness.wishes.recall("the number is 1")))
-            await one.agent.prompt(one.place, one.session, last)  # taken back, and still not to be run again
+            await one.agent.prompt(one.place, one.conversation, last)  # taken back, and still not to be run again
             assert await harness.read_file(one.place, new) is None
 
     async def test_a_running_turn_is_not_taken_back(self, harness: Harness) -> None:
         need(harness.make_agent().abilities.revert, "this agent cannot take back a turn")
         async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.wait_for(one.path("go")))
-            await raises(AgentFailed, one.agent.revert(one.place, one.session, prompt_id))
-            await raises(AgentFailed, one.agent.revert(one.place, one.session, "trn_never"))
+            await raises(AgentFailed, one.agent.revert(one.place, one.conversation, prompt_id))
+            await raises(AgentFailed, one.agent.revert(one.place, one.conversation, "trn_never"))
             await one.touch("go")
             assert reason_of(await one.read(prompt_id)) is StopReason.END_TURN
 
     async def test_files_that_come_with_a_message(self, harness: Harness) -> None:
-        """It learns where they are; and an image it sees, where it can, once and in this message alone."""
+        """The agent learns where the files are; if it can see images, it sees each once, in this message only."""
         async with talk(harness, fresh=False) as one:
             paths = [one.path("notes with a blank.txt"), one.path("picture")]
             for path, data in zip(paths, (b"the number is 4711", PICTURE), strict=True):
                 await harness.write_file(one.place, path, data)
             prompt = Prompt("trn_files", script(harness.wishes.attachments()), attachments=paths)
-            await one.agent.prompt(one.place, one.session, prompt)
+            await one.agent.prompt(one.place, one.conversation, prompt)
             turn = await one.read(prompt.id)
             assert reason_of(turn) is StopReason.END_TURN
             assert all(path in text_of(turn) for path in paths), text_of(turn)
@@ -93,11 +92,11 @@ class AbilityConformance:
         async with talk(harness) as one:
             models = [model.id for model in one.place.brief.models]
             need(bool(models), "there is no model")
-            told = _offers(await one.turn(harness.wishes.say("first")))
+            told = data_of(await one.turn(harness.wishes.say("first")), Kind.MODELS)
             assert [data["current"] for data in told] == models[:1]
             assert told[0]["models"] in (models, models[:1])
             other = one.another_daemon()
-            assert _offers(await other.turn(harness.wishes.say("second"))) == []
+            assert data_of(await other.turn(harness.wishes.say("second")), Kind.MODELS) == []
 
     async def test_each_prompt_may_name_a_model(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
@@ -106,26 +105,24 @@ class AbilityConformance:
             for model in (models[1], models[0], models[1]):
                 prompt = Prompt(f"trn_{secrets.token_hex(8)}", script(harness.wishes.model()), model=model.id)
                 try:
-                    await one.agent.prompt(one.place, one.session, prompt)
+                    await one.agent.prompt(one.place, one.conversation, prompt)
                 except AgentFailed as error:  # it keeps the one that it was started with, and says so
                     assert model != models[0] and model.id in error.message
                     continue
                 turn = await one.read(prompt.id)
                 assert text_of(turn).strip() == model.name
-                assert [data["current"] for data in _offers(turn)] == [model.id]  # each time it is another one
+                assert [data["current"] for data in data_of(turn, Kind.MODELS)] == [
+                    model.id
+                ]  # each time it is another one
             unknown = Prompt("trn_unknown", script(harness.wishes.model()), model="nobody/nothing")
-            await raises(AgentFailed, one.agent.prompt(one.place, one.session, unknown))
-            assert not await one.agent.accepted(one.place, one.session, unknown.id)
+            await raises(AgentFailed, one.agent.prompt(one.place, one.conversation, unknown))
+            assert not await one.agent.accepted(one.place, one.conversation, unknown.id)
 
     async def test_what_it_cannot_do_it_says(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
             able = one.agent.abilities
             prompt = Prompt("p", "say hello")
             if not able.steer:
-                await raises(AgentUnsupported, one.agent.steer(one.place, one.session, prompt))
+                await raises(AgentUnsupported, one.agent.steer(one.place, one.conversation, prompt))
             if not able.revert:
-                await raises(AgentUnsupported, one.agent.revert(one.place, one.session, prompt.id))
-
-
-def _offers(turn: Sequence[AgentEvent]) -> list[Mapping[str, object]]:
-    return [told.event.data for told in turn if told.event.kind is Kind.MODELS]
+                await raises(AgentUnsupported, one.agent.revert(one.place, one.conversation, prompt.id))

@@ -8,7 +8,7 @@ from holdfast.agents.conformance.turns import TurnConformance
 
 
 class EssentialConformance:
-    """Tools, order, abort, errors, permissions; what is left after a kill, a sleep and a loss of memory."""
+    """Tests of tools, order, abort, errors and permissions, and of a kill, a sleep and a loss of memory."""
 
     test_an_answer = TurnConformance.test_an_answer
     test_a_tool_really_runs = TurnConformance.test_a_tool_really_runs

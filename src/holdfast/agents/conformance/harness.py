@@ -1,14 +1,15 @@
-"""What the suite needs from the author of an adapter, and what its tests are written with."""
+"""The interface that the author of an adapter implements for the suite, and helpers for its tests."""
 
 import asyncio
 import contextlib
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from unittest import SkipTest
 
-from holdfast.agents.base import START, Agent, AgentEvent, AgentSessionId, Cursor, Place, Prompt
+from holdfast.agents.base import START, Agent, AgentEvent, ConversationId, Cursor, Place, Prompt
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import AgentSessionMissing, HoldfastError
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
@@ -17,7 +18,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Wishes:
-    """How the agent is brought to do something: a line of a prompt. As the scripted agent's language has it.
+    """Lines of a prompt that make the agent do something. These are in the scripted agent's language.
 
     Override them for an agent that wants to be asked in another way; None skips the tests that need it.
     """
@@ -33,11 +34,11 @@ class Wishes:
         return f"write {path} {text}"
 
     def wait_for(self, path: str) -> str | None:
-        """Go on when that file is there."""
+        """Wait until that file is there."""
         return f"wait-for {path}"
 
     def ask(self, question: str, options: Sequence[str]) -> str | None:
-        """Ask, and tell the answer in the text."""
+        """Ask the user, and repeat the answer in the text."""
         return " | ".join([f"ask {question}", *options])
 
     def recall(self, text: str) -> str | None:
@@ -65,7 +66,7 @@ class Wishes:
         return "hang"
 
     def noise(self) -> str | None:
-        """Something on the way that is no part of the protocol."""
+        """Write something to the output that is not part of the protocol."""
         return "garbage"
 
 
@@ -89,7 +90,7 @@ class Harness(ABC):
     """Whether it shows its model the images that come with a message, and not only where they are."""
     long_words: int = 60_000
     """How many a long prompt has."""
-    left_over: AgentSessionId | None = None
+    left_over: ConversationId | None = None
     """A conversation in which all is well, for tests that want no new one. Only where agents are left running."""
 
     @abstractmethod
@@ -113,18 +114,18 @@ class Harness(ABC):
 
     @abstractmethod
     async def read_file(self, place: Place, path: str) -> bytes | None:
-        """None if there is none."""
+        """Read a file; None if there is none."""
 
     @abstractmethod
     async def kill_agent(self, place: Place) -> None:
-        """KILL its process, behind the adapter's back; returns when it is gone."""
+        """Send KILL to its process, behind the adapter's back, and return when it is gone."""
 
     async def hang_agent(self, place: Place) -> None:
-        """Let its process stand still, behind the adapter's back. Only where there is no wish for it."""
+        """Stop its process without ending it, behind the adapter's back; only needed if there is no wish for it."""
         raise SkipTest("this agent cannot be brought to do that")
 
     @abstractmethod
-    async def lose_sessions(self, place: Place) -> None:
+    async def lose_conversations(self, place: Place) -> None:
         """Let the agent lose all of its conversations; its process is not running."""
 
     @abstractmethod
@@ -133,17 +134,17 @@ class Harness(ABC):
 
 
 @dataclass(slots=True)
-class Talk:
+class ConversationUnderTest:
     """A conversation under test."""
 
     harness: Harness
     agent: Agent
     place: Place
-    session: AgentSessionId
+    conversation: ConversationId
 
-    def another_daemon(self) -> "Talk":
+    def another_daemon(self) -> "ConversationUnderTest":
         """The same conversation, as the next daemon sees it."""
-        return Talk(self.harness, self.harness.make_agent(), self.place, self.session)
+        return ConversationUnderTest(self.harness, self.harness.make_agent(), self.place, self.conversation)
 
     def path(self, name: str) -> str:
         return f"{self.harness.home(self.place)}/{name}"
@@ -154,13 +155,16 @@ class Talk:
     async def prompt(self, *lines: str | None) -> str:
         """Give it a prompt of these lines; returns the prompt's id."""
         prompt_id = f"trn_{secrets.token_hex(8)}"
-        await self.agent.prompt(self.place, self.session, Prompt(prompt_id, script(*lines)))
+        await self.agent.prompt(self.place, self.conversation, Prompt(prompt_id, script(*lines)))
         return prompt_id
+
+    def events(self, prompt_id: str, after: Cursor = START) -> AsyncGenerator[AgentEvent, None]:
+        return self.agent.events(self.place, self.conversation, prompt_id, after)
 
     async def read(self, prompt_id: str, after: Cursor = START) -> list[AgentEvent]:
         """The rest of its turn, to the end."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return [told async for told in self.agent.events(self.place, self.session, prompt_id, after)]
+            return [told async for told in self.events(prompt_id, after)]
 
     async def turn(self, *lines: str | None) -> list[AgentEvent]:
         """A whole turn."""
@@ -169,7 +173,7 @@ class Talk:
     async def read_until(self, prompt_id: str, kind: Kind) -> AgentEvent:
         """The first event of this kind; then the reader goes away."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            async with contextlib.aclosing(self.agent.events(self.place, self.session, prompt_id, START)) as events:
+            async with contextlib.aclosing(self.events(prompt_id)) as events:
                 async for told in events:
                     if told.event.kind is kind:
                         return told
@@ -193,7 +197,7 @@ class Talk:
         wishes, prompt_id = self.harness.wishes, prompt_id or f"trn_{secrets.token_hex(8)}"
         reached = self.path(f"reached-{secrets.token_hex(4)}")
         rest = [wish] if wish else [wishes.write(reached, "here"), wishes.wait_for(self.path("never"))]
-        await self.agent.prompt(self.place, self.session, Prompt(prompt_id, script(*lines, *rest)))
+        await self.agent.prompt(self.place, self.conversation, Prompt(prompt_id, script(*lines, *rest)))
         if not wish:
             await self._wait_for(prompt_id, reached)
             await blow(self.place)
@@ -209,15 +213,14 @@ class Talk:
         try:
             await eventually(is_there, "the agent came to the end of its lines")
         finally:
-            reading.cancel()
-            await asyncio.wait([reading])
+            await cancel_and_wait(reading)
 
     async def breaks(self, prompt_id: str) -> tuple[list[AgentEvent], HoldfastError]:
-        """What is told up to the error that ends the stream."""
+        """Read the events up to the error that must end the stream, and return both."""
         seen: list[AgentEvent] = []
         async with asyncio.timeout(PATIENCE_SECONDS):
             try:
-                async for told in self.agent.events(self.place, self.session, prompt_id, START):
+                async for told in self.events(prompt_id):
                     seen.append(told)
             except HoldfastError as error:
                 return seen, error
@@ -225,8 +228,8 @@ class Talk:
 
 
 @contextlib.asynccontextmanager
-async def talk(harness: Harness, *, free: bool = False, fresh: bool = True) -> AsyncIterator[Talk]:
-    """A running agent in a new sandbox, and a conversation with it. ``free``: it may do all without asking. Not
+async def talk(harness: Harness, *, free: bool = False, fresh: bool = True) -> AsyncIterator[ConversationUnderTest]:
+    """Start an agent in a new sandbox, and a conversation with it. ``free``: it may do all without asking. Not
     ``fresh``: where agents are left running, another test may have said something in it before."""
     place = await harness.new_session()
     if free:
@@ -235,23 +238,23 @@ async def talk(harness: Harness, *, free: bool = False, fresh: bool = True) -> A
     await agent.start(place)
     left, harness.left_over = harness.left_over, None
     try:
-        session = await (agent.create_session(place) if fresh else _left_over(agent, place, left))
-        yield Talk(harness, agent, place, session)
+        conversation = await (agent.create_conversation(place) if fresh else _left_over(agent, place, left))
+        yield ConversationUnderTest(harness, agent, place, conversation)
         if harness.leaves_running and not fresh:  # and not after a failure, whose turn may still be running
-            harness.left_over = session
+            harness.left_over = conversation
     finally:
         if not harness.leaves_running:
             with contextlib.suppress(HoldfastError):
                 await agent.stop(place)
 
 
-async def _left_over(agent: Agent, place: Place, session: AgentSessionId | None) -> AgentSessionId:
-    """Taken up, if there is one; some agents start a program for each that is begun."""
-    if session is not None:
+async def _left_over(agent: Agent, place: Place, conversation: ConversationId | None) -> ConversationId:
+    """Resume this conversation, if there is one: some agents start a program for each new one."""
+    if conversation is not None:
         with contextlib.suppress(AgentSessionMissing):
-            await agent.resume_session(place, session)
-            return session
-    return await agent.create_session(place)
+            await agent.resume_conversation(place, conversation)
+            return conversation
+    return await agent.create_conversation(place)
 
 
 def script(*lines: str | None) -> str:
@@ -260,14 +263,18 @@ def script(*lines: str | None) -> str:
     return "\n".join(line for line in lines if line is not None)
 
 
+def data_of(turn: Sequence[AgentEvent], kind: Kind) -> list[Mapping[str, object]]:
+    """The data of a turn's events of one kind."""
+    return [told.event.data for told in turn if told.event.kind is kind]
+
+
 def text_of(turn: Sequence[AgentEvent]) -> str:
     """The answer: all deltas that are no thoughts."""
-    deltas = [told.event.data for told in turn if told.event.kind is Kind.TEXT_DELTA]
-    return "".join(str(data["text"]) for data in deltas if not data.get("thought"))
+    return "".join(str(data["text"]) for data in data_of(turn, Kind.TEXT_DELTA) if not data.get("thought"))
 
 
 def reason_of(turn: Sequence[AgentEvent]) -> StopReason:
-    """How it ended; and that it says so once, and at last."""
+    """How a turn ended; it must say so once, in its last event."""
     ends = [told.event for told in turn if told.event.kind is Kind.FINALIZE]
     assert len(ends) == 1, f"a turn ends once, not {len(ends)} times"
     assert turn[-1].event is ends[0], f"after its end came {turn[-1].event}"
@@ -295,7 +302,7 @@ async def raises(kind: type[HoldfastError], call: Awaitable[object]) -> Holdfast
 
 
 def need_wish(*lines: str | None) -> None:
-    """As the first thing in a test it saves a conversation that would come to nothing."""
+    """Skip the test if the agent cannot be made to do one of these."""
     need(None not in lines, "this agent cannot be brought to do that")
 
 

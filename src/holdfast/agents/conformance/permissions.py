@@ -1,6 +1,6 @@
-"""Tools that are asked for: what is allowed, asked and denied as the brief says."""
+"""Tests of permissions: tools are allowed, asked for and denied as the brief says."""
 
-from holdfast.agents.conformance.harness import Harness, Talk, need, reason_of, talk
+from holdfast.agents.conformance.harness import ConversationUnderTest, Harness, data_of, need, reason_of, talk
 from holdfast.vocabulary.turn_events import Kind, StopReason, ToolState
 
 RULES = ("ask bash:*may-i*", "ask bash:*for-good*", "deny bash:*never-ever*")
@@ -8,33 +8,31 @@ RULES = ("ask bash:*may-i*", "ask bash:*for-good*", "deny bash:*never-ever*")
 
 
 class PermissionConformance:
-    """Brief.permissions."""
+    """Tests of ``Brief.permissions``."""
 
     async def test_a_tool_runs_when_it_is_allowed(self, harness: Harness) -> None:
         need_asking(harness)
         async with talk(harness, fresh=False) as one:
             prompt_id, question_id = await _asked(harness, one)
-            await one.agent.answer(one.place, one.session, question_id, "allow")
+            await one.agent.answer(one.place, one.conversation, question_id, "allow")
             turn = await one.read(prompt_id)
             assert reason_of(turn) is StopReason.END_TURN
-            closed = [told.event.data for told in turn if told.event.kind is Kind.QUESTION_CLOSED]
-            assert [(data["question_id"], data["answer"]) for data in closed] == [(question_id, "allow")]
+            assert data_of(turn, Kind.QUESTION_CLOSED) == [{"question_id": question_id, "answer": "allow"}]
             assert await harness.read_file(one.place, one.path("may-i")) is not None
 
     async def test_a_tool_that_is_denied_does_not_run(self, harness: Harness) -> None:
-        """By the next daemon; and whoever comes second with another answer is too late."""
+        """The next daemon may deny it; a second, different answer comes too late."""
         need_asking(harness)
         async with talk(harness, fresh=False) as one:
             prompt_id, question_id = await _asked(harness, one)
             other = one.another_daemon()
-            await other.agent.answer(one.place, one.session, question_id, "deny")
-            await one.agent.answer(one.place, one.session, question_id, "allow")
+            await other.agent.answer(one.place, one.conversation, question_id, "deny")
+            await one.agent.answer(one.place, one.conversation, question_id, "allow")
             turn = await other.read(prompt_id)
-            assert [told.event.data["answer"] for told in turn if told.event.kind is Kind.QUESTION_CLOSED] == ["deny"]
-            tools = [told.event.data["state"] for told in turn if told.event.kind is Kind.TOOL_UPDATE]
-            assert tools[-1] == ToolState.ERROR
+            assert [data["answer"] for data in data_of(turn, Kind.QUESTION_CLOSED)] == ["deny"]
+            assert data_of(turn, Kind.TOOL_UPDATE)[-1]["state"] == ToolState.ERROR
             assert await harness.read_file(one.place, one.path("may-i")) is None
-            await one.agent.answer(one.place, one.session, question_id, "allow")  # long after the end
+            await one.agent.answer(one.place, one.conversation, question_id, "allow")  # long after the end
             assert await harness.read_file(one.place, one.path("may-i")) is None
 
     async def test_a_rule_denies_without_asking(self, harness: Harness) -> None:
@@ -49,14 +47,13 @@ class PermissionConformance:
             assert await harness.read_file(one.place, allowed) is not None
 
     async def test_always_is_about_that_rule_and_no_other(self, harness: Harness) -> None:
-        """Also for the next daemon. The rule is this test's own: other tests may have the same process after it."""
+        """It also holds for the next daemon. The rule is this test's own: others may use the same process later."""
         need_asking(harness)
         async with talk(harness, fresh=False) as one:
             prompt_id, question_id = await _asked(harness, one, "for-good")
-            await one.agent.answer(one.place, one.session, question_id, "allow_always")
+            await one.agent.answer(one.place, one.conversation, question_id, "allow_always")
             turn = await one.read(prompt_id)
-            closed = [told.event.data["answer"] for told in turn if told.event.kind is Kind.QUESTION_CLOSED]
-            assert closed == ["allow_always"]
+            assert [data["answer"] for data in data_of(turn, Kind.QUESTION_CLOSED)] == ["allow_always"]
             assert await harness.read_file(one.place, one.path("for-good")) is not None
 
             other, again, never = one.another_daemon(), one.path("for-good-again"), one.path("never-ever")
@@ -71,7 +68,7 @@ class PermissionConformance:
         need_asking(harness)
         async with talk(harness, fresh=False) as one:
             prompt_id, _question_id = await _asked(harness, one)
-            await one.agent.abort(one.place, one.session, prompt_id)
+            await one.agent.abort(one.place, one.conversation, prompt_id)
             turn = await one.read(prompt_id)
             assert reason_of(turn) is StopReason.CANCELED
             assert [told.event.kind for told in turn].count(Kind.QUESTION_CLOSED) == 1
@@ -83,7 +80,7 @@ def need_asking(harness: Harness) -> None:
     need(bool(asks), "this agent does not ask before it uses a tool")
 
 
-async def _asked(harness: Harness, one: Talk, name: str = "may-i") -> tuple[str, str]:
+async def _asked(harness: Harness, one: ConversationUnderTest, name: str = "may-i") -> tuple[str, str]:
     """The prompt's id and the question's."""
     path = one.path(name)
     prompt_id = await one.prompt(harness.wishes.run(f"touch {path}"), harness.wishes.say("on I go"))

@@ -1,4 +1,4 @@
-"""The agent's process: started, found healthy or not, stopped."""
+"""Tests of the agent's process."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ HEALTH_SECONDS = 8.0
 
 
 class ProcessConformance:
-    """start, health, stop."""
+    """Tests of ``start``, ``health`` and ``stop``."""
 
     async def test_start_and_stop_may_be_repeated(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -25,7 +25,7 @@ class ProcessConformance:
                 await one.agent.stop(one.place)
                 await raises(AgentDown, one.agent.health(one.place))
             await one.agent.start(one.place)
-            await one.agent.resume_session(one.place, one.session)
+            await one.agent.resume_conversation(one.place, one.conversation)
 
     async def test_stop_in_mid_turn_is_told(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -39,7 +39,7 @@ class ProcessConformance:
             assert reason_of(turn) in (StopReason.CANCELED, StopReason.ERROR)  # it took its leave
 
     async def test_nothing_is_healthy_before_it_is_started(self, harness: Harness) -> None:
-        """After a test that leaves no agent, and before one that wants it: so none is ended for this one alone."""
+        """This test stands after one that leaves no agent, and before one that needs it, to save a start."""
         place, agent = await harness.new_session(), harness.make_agent()
         await agent.stop(place)  # of an earlier test, where agents are left running
         await raises(AgentDown, agent.health(place))

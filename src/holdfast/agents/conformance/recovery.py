@@ -1,15 +1,15 @@
-"""What dies and comes back: the agent, its sandbox, its memory, whoever reads along."""
+"""Tests of recovery: of the agent, its sandbox, its memory, and its readers."""
 
 import asyncio
 
-from holdfast.agents.base import AgentSessionId, PastMessage, Prompt
+from holdfast.agents.base import ConversationId, PastMessage, Prompt
 from holdfast.agents.conformance.harness import Harness, eventually, need, raises, reason_of, script, talk, text_of
 from holdfast.errors import AgentDown, AgentSessionMissing
 from holdfast.vocabulary.turn_events import Kind, StopReason
 
 
 class RecoveryConformance:
-    """A conversation outlives whatever carried it; a death is told at once."""
+    """A conversation survives the process and the sandbox; a death is reported at once."""
 
     async def test_a_conversation_outlives_the_agents_process(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -17,10 +17,10 @@ class RecoveryConformance:
             turn = await one.read(prompt_id)
             await harness.kill_agent(one.place)
             await raises(AgentDown, one.agent.health(one.place))
-            assert await one.agent.accepted(one.place, one.session, prompt_id)
-            assert not await one.agent.accepted(one.place, one.session, "trn_never")
+            assert await one.agent.accepted(one.place, one.conversation, prompt_id)
+            assert not await one.agent.accepted(one.place, one.conversation, "trn_never")
             await one.agent.start(one.place)
-            await one.agent.resume_session(one.place, one.session)
+            await one.agent.resume_conversation(one.place, one.conversation)
             assert await one.read(prompt_id) == turn
             assert "yes" in text_of(await one.turn(harness.wishes.recall("the number is 4711")))
 
@@ -33,7 +33,7 @@ class RecoveryConformance:
             await raises(AgentDown, one.agent.health(one.place))
             other = one.another_daemon()
             await other.agent.start(one.place)
-            await other.agent.resume_session(one.place, one.session)
+            await other.agent.resume_conversation(one.place, one.conversation)
             if harness.replays:
                 assert await other.read(prompt_id) == turn
             else:  # whoever had stored all but the end is told of one
@@ -63,7 +63,7 @@ class RecoveryConformance:
             assert isinstance(error, AgentDown), error
 
     async def test_it_goes_on_while_nobody_reads(self, harness: Harness) -> None:
-        """In this place, because the test before leaves no agent: one that is free to do all must be started anew."""
+        """This test stands here because the one before leaves no agent: one that need not ask must be started anew."""
         async with talk(harness, free=True) as one:
             prompt_id = await one.prompt(harness.wishes.write(one.path("done"), "yes"), harness.wishes.say("done"))
 
@@ -80,9 +80,9 @@ class RecoveryConformance:
             await one.dies(harness.wishes.write(path, "first"), prompt_id=prompt.id)
             await one.breaks(prompt.id)
             await harness.write_file(one.place, path, b"untouched")
-            await one.agent.prompt(one.place, one.session, prompt)  # accepted before, with or without its process
+            await one.agent.prompt(one.place, one.conversation, prompt)  # accepted before, with or without its process
             await one.agent.start(one.place)
-            await one.agent.prompt(one.place, one.session, prompt)
+            await one.agent.prompt(one.place, one.conversation, prompt)
             await one.read(prompt.id)
             assert await harness.read_file(one.place, path) == b"untouched"
 
@@ -90,30 +90,30 @@ class RecoveryConformance:
         async with talk(harness) as one:
             await harness.kill_agent(one.place)
             prompt = Prompt("trn_down", script(harness.wishes.say("hello")))
-            await raises(AgentDown, one.agent.prompt(one.place, one.session, prompt))
-            assert not await one.agent.accepted(one.place, one.session, prompt.id)
+            await raises(AgentDown, one.agent.prompt(one.place, one.conversation, prompt))
+            assert not await one.agent.accepted(one.place, one.conversation, prompt.id)
             await one.agent.start(one.place)
-            await one.agent.prompt(one.place, one.session, prompt)
+            await one.agent.prompt(one.place, one.conversation, prompt)
             assert reason_of(await one.read(prompt.id)) is StopReason.END_TURN
 
     async def test_a_lost_conversation_is_missing_and_history_makes_up_for_it(self, harness: Harness) -> None:
         async with talk(harness) as one:
             await one.turn(harness.wishes.say("the number is 4711"))
             await harness.kill_agent(one.place)
-            await harness.lose_sessions(one.place)
-            for session in (one.session, AgentSessionId("of-nobody")):  # the process first: it is what can be started
-                await raises(AgentDown, one.agent.resume_session(one.place, session))
-            await raises(AgentDown, one.agent.create_session(one.place))
+            await harness.lose_conversations(one.place)
+            for conversation in (one.conversation, ConversationId("of-nobody")):  # the process comes first
+                await raises(AgentDown, one.agent.resume_conversation(one.place, conversation))
+            await raises(AgentDown, one.agent.create_conversation(one.place))
             await one.agent.start(one.place)
-            await raises(AgentSessionMissing, one.agent.resume_session(one.place, one.session))
-            await raises(AgentSessionMissing, one.agent.prompt(one.place, one.session, Prompt("p", "say hello")))
-            await raises(AgentSessionMissing, one.agent.accepted(one.place, one.session, "p"))
+            await raises(AgentSessionMissing, one.agent.resume_conversation(one.place, one.conversation))
+            await raises(AgentSessionMissing, one.agent.prompt(one.place, one.conversation, Prompt("p", "say hello")))
+            await raises(AgentSessionMissing, one.agent.accepted(one.place, one.conversation, "p"))
             history = [PastMessage("user", "remember 4711"), PastMessage("agent", "the number is 4711")]
-            one.session = await one.agent.create_session(one.place, history)
+            one.conversation = await one.agent.create_conversation(one.place, history)
             assert "yes" in text_of(await one.turn(harness.wishes.recall("remember 4711")))
             assert "yes" in text_of(await one.turn(harness.wishes.recall("the number is 4711")))
 
     async def test_another_sandbox_does_not_know_the_conversation(self, harness: Harness) -> None:
         need(harness.several_sandboxes, "all tests of this agent share one sandbox; channels tell the same")
         async with talk(harness) as one, talk(harness) as other:
-            await raises(AgentSessionMissing, other.agent.resume_session(other.place, one.session))
+            await raises(AgentSessionMissing, other.agent.resume_conversation(other.place, one.conversation))

@@ -1,4 +1,4 @@
-"""Events: each exactly once per cursor, for every reader."""
+"""Tests of events: each comes exactly once per cursor, for every reader."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from holdfast.vocabulary.turn_events import StopReason
 
 
 class StreamConformance:
-    """events."""
+    """Tests of ``events``."""
 
     async def test_reading_on_from_every_cursor_gives_exactly_the_rest(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
@@ -22,7 +22,7 @@ class StreamConformance:
                 assert await one.another_daemon().read(prompt_id, cursor) == turn[count:]
 
     async def test_readers_that_come_and_go_see_each_event_once(self, harness: Harness) -> None:
-        """The turn goes on meanwhile; each reader takes one event and is cut off, as by a daemon that dies."""
+        """The turn goes on meanwhile; each reader takes one event and is cut off, as if its daemon died."""
         async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(
                 harness.wishes.say("one two three four"), harness.wishes.run("echo five; sleep 0.05; echo six")
@@ -31,8 +31,7 @@ class StreamConformance:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not seen or seen[-1].event.kind != "message.finalize":
                     after = seen[-1].cursor if seen else START
-                    events = one.agent.events(one.place, one.session, prompt_id, after)
-                    async with contextlib.aclosing(events):
+                    async with contextlib.aclosing(one.events(prompt_id, after)) as events:
                         seen.append(await anext(events))
             assert seen == await one.read(prompt_id)
             assert reason_of(seen) is StopReason.END_TURN
@@ -47,7 +46,7 @@ class StreamConformance:
             )
             seen: list[AgentEvent] = []
             async with asyncio.timeout(PATIENCE_SECONDS):
-                async with contextlib.aclosing(one.agent.events(one.place, one.session, prompt_id, START)) as events:
+                async with contextlib.aclosing(one.events(prompt_id)) as events:
                     while not text_of(seen):
                         seen.append(await anext(events))
             other = one.another_daemon()
@@ -74,7 +73,7 @@ class StreamConformance:
             )
             text = ""
             async with asyncio.timeout(PATIENCE_SECONDS):
-                async for told in one.agent.events(one.place, one.session, prompt_id, START):
+                async for told in one.events(prompt_id):
                     text += str(told.event.data.get("text", ""))
                     if text.strip() == "before":  # only now: had it been told late, we would wait for ever
                         await one.touch("go")

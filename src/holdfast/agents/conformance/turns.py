@@ -1,12 +1,13 @@
-"""A turn from its prompt to its end."""
+"""Tests of a turn, from its prompt to its end."""
 
 import asyncio
 from dataclasses import replace
 
-from holdfast.agents.base import START, AgentSessionId, Prompt
+from holdfast.agents.base import START, ConversationId, Prompt
 from holdfast.agents.conformance.harness import (
     PATIENCE_SECONDS,
     Harness,
+    data_of,
     eventually,
     need,
     need_wish,
@@ -21,7 +22,7 @@ from holdfast.vocabulary.turn_events import Kind, StopReason, ToolState, check
 
 
 class TurnConformance:
-    """prompt, accepted, abort, and what a turn tells."""
+    """Tests of ``prompt``, ``accepted``, ``abort``, and of the events of a turn."""
 
     async def test_an_answer(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
@@ -40,7 +41,7 @@ class TurnConformance:
         async with talk(harness, fresh=False) as one:
             turn = await one.turn(harness.wishes.run("echo one; echo two"))
             assert reason_of(turn) is StopReason.END_TURN
-            updates = [told.event.data for told in turn if told.event.kind is Kind.TOOL_UPDATE]
+            updates = data_of(turn, Kind.TOOL_UPDATE)
             assert len({data["tool_id"] for data in updates}) == 1
             states = [ToolState(str(data["state"])) for data in updates]
             order = [ToolState.PENDING, ToolState.RUNNING, ToolState.COMPLETED]
@@ -53,7 +54,7 @@ class TurnConformance:
         need(harness.tells_output, "this agent does not tell how a tool ended")
         async with talk(harness, fresh=False) as one:
             turn = await one.turn(harness.wishes.run("exit 3"))
-            updates = [told.event.data for told in turn if told.event.kind is Kind.TOOL_UPDATE]
+            updates = data_of(turn, Kind.TOOL_UPDATE)
             assert updates[-1]["state"] == ToolState.ERROR
             assert updates[-1].get("exit_code") == 3
 
@@ -61,11 +62,10 @@ class TurnConformance:
         need(harness.tells_output_early, "this agent tells the output of a tool only at its end")
         async with talk(harness, fresh=False) as one:
             prompt_id = await one.prompt(harness.wishes.run("echo early; sleep 60"))
-            agent, place = one.agent, one.place
             async with asyncio.timeout(PATIENCE_SECONDS):
-                async for told in agent.events(place, one.session, prompt_id, START):
+                async for told in one.events(prompt_id):
                     if told.event.kind is Kind.TOOL_UPDATE and "early" in str(told.event.data.get("output")):
-                        await agent.abort(place, one.session, prompt_id)
+                        await one.agent.abort(one.place, one.conversation, prompt_id)
             assert reason_of(await one.read(prompt_id)) is StopReason.CANCELED
 
     async def test_files_that_it_writes_are_there(self, harness: Harness) -> None:
@@ -93,10 +93,10 @@ class TurnConformance:
             prompt_id = await one.prompt(harness.wishes.say("begun"), harness.wishes.wait_for(one.path("never")))
             await one.read_until(prompt_id, Kind.TEXT_DELTA)
             for _ in range(2):
-                await one.agent.abort(one.place, one.session, prompt_id)
+                await one.agent.abort(one.place, one.conversation, prompt_id)
             turn = await one.read(prompt_id)
             assert reason_of(turn) is StopReason.CANCELED
-            await one.agent.abort(one.place, one.session, prompt_id)
+            await one.agent.abort(one.place, one.conversation, prompt_id)
             assert await one.read(prompt_id) == turn
             assert reason_of(await one.turn(harness.wishes.say("and on"))) is StopReason.END_TURN
 
@@ -105,19 +105,19 @@ class TurnConformance:
             first = await one.prompt(harness.wishes.say("first"))
             await one.read(first)
             second = await one.prompt(harness.wishes.wait_for(one.path("go")), harness.wishes.say("second"))
-            await one.agent.abort(one.place, one.session, first)
+            await one.agent.abort(one.place, one.conversation, first)
             await one.touch("go")
             assert reason_of(await one.read(second)) is StopReason.END_TURN
 
     async def test_the_same_prompt_twice_runs_once(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
             prompt = Prompt("trn_twice", script(harness.wishes.say("only once")))
-            assert not await one.agent.accepted(one.place, one.session, prompt.id)
+            assert not await one.agent.accepted(one.place, one.conversation, prompt.id)
             for _ in range(3):
-                await one.agent.prompt(one.place, one.session, prompt)
+                await one.agent.prompt(one.place, one.conversation, prompt)
             turn = await one.read(prompt.id)
-            await one.another_daemon().agent.prompt(one.place, one.session, prompt)
-            assert await one.agent.accepted(one.place, one.session, prompt.id)
+            await one.another_daemon().agent.prompt(one.place, one.conversation, prompt)
+            assert await one.agent.accepted(one.place, one.conversation, prompt.id)
             assert await one.read(prompt.id) == turn
             assert text_of(turn).count("only once") == 1
 
@@ -125,16 +125,17 @@ class TurnConformance:
         async with talk(harness, fresh=False) as one:
             prompt = Prompt("trn_many", script(harness.wishes.say("only once")))
             others = [one.another_daemon().agent for _ in range(4)]
-            await asyncio.gather(*(agent.prompt(one.place, one.session, prompt) for agent in others))
+            await asyncio.gather(*(agent.prompt(one.place, one.conversation, prompt) for agent in others))
             assert text_of(await one.read(prompt.id)).count("only once") == 1
 
     async def test_any_text_can_be_an_id(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
             for prompt_id in ("../../etc/passwd", "a b/ü\n'\"$(id)", "x" * 300):
-                await one.agent.prompt(one.place, one.session, Prompt(prompt_id, script(harness.wishes.say("fine"))))
+                prompt = Prompt(prompt_id, script(harness.wishes.say("fine")))
+                await one.agent.prompt(one.place, one.conversation, prompt)
                 assert reason_of(await one.read(prompt_id)) is StopReason.END_TURN
-                assert await one.agent.accepted(one.place, one.session, prompt_id)
-            assert not await one.agent.accepted(one.place, one.session, "x" * 299)
+                assert await one.agent.accepted(one.place, one.conversation, prompt_id)
+            assert not await one.agent.accepted(one.place, one.conversation, "x" * 299)
 
     async def test_a_long_prompt(self, harness: Harness) -> None:
         async with talk(harness) as one:
@@ -151,28 +152,27 @@ class TurnConformance:
 
     async def test_a_session_that_it_does_not_know_is_missing(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
-            for name in ("nobody", f"{one.session[:-4]}0000", "../sessions"):
-                stranger = AgentSessionId(name)
-                await raises(AgentSessionMissing, one.agent.resume_session(one.place, stranger))
+            for name in ("nobody", f"{one.conversation[:-4]}0000", "../sessions"):
+                stranger = ConversationId(name)
+                await raises(AgentSessionMissing, one.agent.resume_conversation(one.place, stranger))
                 await raises(AgentSessionMissing, one.agent.prompt(one.place, stranger, Prompt("p", "say hello")))
-            await one.agent.resume_session(one.place, one.session)
+            await one.agent.resume_conversation(one.place, one.conversation)
 
     async def test_events_of_a_prompt_that_was_never_given(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
-            events = one.agent.events(one.place, one.session, "trn_never", START)
-            await raises(AgentFailed, anext(events))
+            await raises(AgentFailed, anext(one.events("trn_never")))
 
     async def test_channels_do_not_know_each_other(self, harness: Harness) -> None:
         async with talk(harness, fresh=False) as one:
             other = replace(one.place, channel="telegram:123")
             await one.agent.start(other)
-            session = await one.agent.create_session(other)
-            await raises(AgentSessionMissing, one.agent.resume_session(other, one.session))
+            conversation = await one.agent.create_conversation(other)
+            await raises(AgentSessionMissing, one.agent.resume_conversation(other, one.conversation))
             busy = await one.prompt(harness.wishes.wait_for(one.path("go")))
             prompt = Prompt("trn_other", script(harness.wishes.say("meanwhile")))
-            await one.agent.prompt(other, session, prompt)
+            await one.agent.prompt(other, conversation, prompt)
             async with asyncio.timeout(PATIENCE_SECONDS):
-                turn = [told async for told in one.agent.events(other, session, prompt.id, START)]
+                turn = [told async for told in one.agent.events(other, conversation, prompt.id, START)]
             assert reason_of(turn) is StopReason.END_TURN
             await one.agent.stop(other)
             await one.agent.health(one.place)

@@ -16,14 +16,14 @@ from holdfast.agents.base import (
     Abilities,
     Agent,
     AgentEvent,
-    AgentSessionId,
+    ConversationId,
     Cursor,
     PastMessage,
     Place,
     Prompt,
     SlashCommand,
 )
-from holdfast.agents.fake.world import FakeAgentSession, FakeAgentWorld, FakeHome, FakeTurn
+from holdfast.agents.fake.world import FakeAgentWorld, FakeConversation, FakeHome, FakeTurn
 from holdfast.drivers.fake.faults import Faulty
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing
 from holdfast.vocabulary.turn_events import Kind
@@ -69,22 +69,22 @@ class FakeAgent(Faulty, Agent):
             await self._answering(home)
             self._check_brief(place, home)
 
-    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
-        async with self._call("create_session", place) as home:
+    async def create_conversation(self, place: Place, history: Sequence[PastMessage] = ()) -> ConversationId:
+        async with self._call("create_conversation", place) as home:
             await self._answering(home)
-            session = AgentSessionId(f"fake_{secrets.token_hex(8)}")
-            home.sessions[session] = FakeAgentSession([(one.role, one.text) for one in history])
-        return session
+            conversation = ConversationId(f"fake_{secrets.token_hex(8)}")
+            home.sessions[conversation] = FakeConversation([(one.role, one.text) for one in history])
+        return conversation
 
-    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
-        async with self._call("resume_session", place) as home:
+    async def resume_conversation(self, place: Place, conversation: ConversationId) -> None:
+        async with self._call("resume_conversation", place) as home:
             await self._answering(home)
             self._check_brief(place, home)
-            _find(home, session)
+            _find(home, conversation)
 
-    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+    async def prompt(self, place: Place, conversation: ConversationId, prompt: Prompt) -> None:
         async with self._call("prompt", place) as home:
-            known = _find(home, session)
+            known = _find(home, conversation)
             if prompt.id in known.turns:
                 return
             await self._answering(home)
@@ -92,17 +92,17 @@ class FakeAgent(Faulty, Agent):
                 raise AgentFailed("a turn is running in this session; wait for its end")
             self.world.run(place.session_id, home, known, prompt)
 
-    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
+    async def accepted(self, place: Place, conversation: ConversationId, prompt_id: str) -> bool:
         async with self._call("accepted", place) as home:
-            known = _find(home, session)
+            known = _find(home, conversation)
             return prompt_id in known.turns or prompt_id in known.steered
 
     async def events(
-        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+        self, place: Place, conversation: ConversationId, prompt_id: str, after: Cursor
     ) -> AsyncGenerator[AgentEvent, None]:
         await self._strike("events", "before", place.session_id)
         home = await self._home(place)
-        turn, position = _turn(home, session, prompt_id), int(after or "0")
+        turn, position = _turn(home, conversation, prompt_id), int(after or "0")
         seen = 0
         while True:
             for event in turn.log[position:]:
@@ -116,17 +116,17 @@ class FakeAgent(Faulty, Agent):
             if position == len(turn.log):
                 await self._wait_for_news(place, home, turn)
 
-    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+    async def abort(self, place: Place, conversation: ConversationId, prompt_id: str) -> None:
         async with self._call("abort", place) as home:
             await self._answering(home)
-            turn = _find(home, session).turns.get(prompt_id)
+            turn = _find(home, conversation).turns.get(prompt_id)
             if turn is not None:
                 turn.aborted = True
 
-    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+    async def answer(self, place: Place, conversation: ConversationId, question_id: str, answer: str) -> None:
         async with self._call("answer", place) as home:
             await self._answering(home)
-            for turn in _find(home, session).turns.values():
+            for turn in _find(home, conversation).turns.values():
                 future = turn.answers.get(question_id)
                 if future is not None:
                     if not future.done():
@@ -134,12 +134,12 @@ class FakeAgent(Faulty, Agent):
                     return
             raise AgentFailed(f"the agent has asked no question {question_id}")
 
-    async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
+    async def steer(self, place: Place, conversation: ConversationId, prompt: Prompt) -> None:
         if not self._abilities.steer:
-            await super().steer(place, session, prompt)
+            await super().steer(place, conversation, prompt)
         async with self._call("steer", place) as home:
             await self._answering(home)
-            known = _find(home, session)
+            known = _find(home, conversation)
             if prompt.id in known.steered:
                 return
             turn = known.running()
@@ -149,25 +149,25 @@ class FakeAgent(Faulty, Agent):
             self.world.steered.append((place.session_id, prompt.id))
             turn.tell(turn.script.steered(prompt.text))
 
-    async def revert(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
+    async def revert(self, place: Place, conversation: ConversationId, prompt_id: str) -> None:
         if not self._abilities.revert:
-            await super().revert(place, session, prompt_id)
+            await super().revert(place, conversation, prompt_id)
         async with self._call("revert", place) as home:
             await self._answering(home)
-            known = _find(home, session)
+            known = _find(home, conversation)
             if known.running() is not None:
                 raise AgentFailed("a turn is running in this session; abort it first")
             if prompt_id not in known.turns:
                 raise AgentFailed(f"the agent has had no prompt {prompt_id}")
             self.world.revert(home, known, prompt_id)
 
-    async def diff(self, place: Place, session: AgentSessionId, prompt_id: str) -> str:
+    async def diff(self, place: Place, conversation: ConversationId, prompt_id: str) -> str:
         if not self._abilities.diff:
-            await super().diff(place, session, prompt_id)
+            await super().diff(place, conversation, prompt_id)
         async with self._call("diff", place) as home:
-            return f"--- a\n+++ b\n+{_turn(home, session, prompt_id).prompt.text}\n"
+            return f"--- a\n+++ b\n+{_turn(home, conversation, prompt_id).prompt.text}\n"
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
+    async def commands(self, place: Place, conversation: ConversationId) -> Sequence[SlashCommand]:
         async with self._call("commands", place) as home:
             await self._answering(home)
             return self.slash
@@ -193,7 +193,7 @@ class FakeAgent(Faulty, Agent):
             ) from None
 
     async def _home(self, place: Place) -> FakeHome:
-        """By way of the sandbox's link, as with a real agent: one that sleeps is woken, one that is gone is told."""
+        """Find the agent over the sandbox's link, as a real one: a sleeping sandbox is woken, a lost one raises."""
         await place.sandbox.ports.list(place.session_id)
         try:
             return self.world.home(place.session_id, place.channel)
@@ -219,26 +219,26 @@ class FakeAgent(Faulty, Agent):
             raise AgentDown("the agent's configuration has changed; the next message starts it again")
 
     async def _wait_for_news(self, place: Place, home: FakeHome, turn: FakeTurn) -> None:
-        """Returns when there may be more. Silence of an agent that does not answer is not waited for."""
+        """Wait until there may be more events. If the agent does not answer, it is not waited for."""
         if not home.alive:
             await self._home(place)  # if the whole sandbox is gone, that is what is told
             raise AgentDown("the agent died in the middle of the turn; the next message starts it")
         try:
             async with asyncio.timeout(self._deadline):
-                await turn.news()
+                await turn.news.wait()
         except TimeoutError:
             await self._answering(home)
 
 
-def _find(home: FakeHome, session: AgentSessionId) -> FakeAgentSession:
-    known = home.sessions.get(session)
+def _find(home: FakeHome, conversation: ConversationId) -> FakeConversation:
+    known = home.sessions.get(conversation)
     if known is None:
-        raise AgentSessionMissing(f"the agent has no session {session}; make a new one")
+        raise AgentSessionMissing(f"the agent has no session {conversation}; make a new one")
     return known
 
 
-def _turn(home: FakeHome, session: AgentSessionId, prompt_id: str) -> FakeTurn:
-    turn = _find(home, session).turns.get(prompt_id)
+def _turn(home: FakeHome, conversation: ConversationId, prompt_id: str) -> FakeTurn:
+    turn = _find(home, conversation).turns.get(prompt_id)
     if turn is None:
         raise AgentFailed(f"the agent has had no prompt {prompt_id}")
     return turn

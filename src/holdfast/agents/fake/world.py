@@ -1,4 +1,4 @@
-"""Where fake agents live: in the sandboxes of the fake driver, whatever becomes of the adapters that talk to them.
+"""The fake agents in the sandboxes of the fake driver, which outlive the adapters that talk to them.
 
 What an agent remembers is on the sandbox's disk, as it were: it outlives the agent's process and a sleep of the
 sandbox, and is gone with it. The process dies with the runner. Turns go on while nobody listens.
@@ -7,8 +7,9 @@ sandbox, and is gone with it. The process dies with the runner. Turns go on whil
 import asyncio
 from dataclasses import dataclass, field
 
-from holdfast.agents.base import AgentSessionId, Brief, Prompt
+from holdfast.agents.base import Brief, ConversationId, Prompt
 from holdfast.agents.scripted.inside import script
+from holdfast.concurrency import Broadcast
 from holdfast.drivers.fake.driver import FakeSandbox, FakeWorld
 from holdfast.drivers.fake.runner import HOME, FakeRunner, interpret
 from holdfast.errors import DiskFull
@@ -28,7 +29,8 @@ class FakeTurn:
         self.aborted = False
         self.task: asyncio.Task[None] | None = None
         self.answers: dict[str, asyncio.Future[str]] = {}
-        self._news = asyncio.Event()
+        self.news = Broadcast()
+        """It is sent when there may be more to read."""
 
     @property
     def ended(self) -> bool:
@@ -36,19 +38,11 @@ class FakeTurn:
 
     def tell(self, wish: script.Emit) -> None:
         self.log.append(check(TurnEvent(Kind(wish.kind), wish.data)))
-        self.poke()
-
-    def poke(self) -> None:
-        """Whoever waits for news looks again."""
-        self._news.set()
-        self._news = asyncio.Event()
-
-    async def news(self) -> None:
-        await self._news.wait()
+        self.news.send()
 
 
 @dataclass(slots=True)
-class FakeAgentSession:
+class FakeConversation:
     """One conversation: what was said, and its turns in order."""
 
     said: list[tuple[str, str]] = field(default_factory=list)
@@ -79,12 +73,12 @@ class FakeProcess:
         runner.when_ended(self.die)
 
     def die(self) -> None:
-        """At once; what it was doing stays undone."""
+        """End at once; what it was doing stays undone."""
         self.alive = False
         for turn in self.turns:
             if turn.task is not None and turn.task is not asyncio.current_task():
                 turn.task.cancel()
-            turn.poke()
+            turn.news.send()
 
 
 @dataclass(slots=True)
@@ -92,7 +86,7 @@ class FakeHome:
     """One channel's agent in one sandbox."""
 
     sandbox: FakeSandbox
-    sessions: dict[AgentSessionId, FakeAgentSession] = field(default_factory=dict)
+    sessions: dict[ConversationId, FakeConversation] = field(default_factory=dict)
     process: FakeProcess | None = None
 
     @property
@@ -133,11 +127,11 @@ class FakeAgentWorld:
     # -- what the adapter does -----------------------------------------------------------------------------------------
 
     def homes(self) -> list[FakeHome]:
-        """Of agents in sandboxes that are there."""
+        """The agents in sandboxes that exist."""
         return [home for (id, _), home in self._homes.items() if self.machines.sandboxes.get(id) is home.sandbox]
 
     def home(self, session_id: str, channel: str) -> FakeHome:
-        """Made anew when the sandbox is another one than it was."""
+        """Find the agent of a channel; it is a new one if the sandbox is a new one."""
         sandbox = self.machines.sandboxes.get(session_id)
         if sandbox is None:
             raise LookupError(f"there is no sandbox of {session_id} in this world")
@@ -152,26 +146,26 @@ class FakeAgentWorld:
         if home.process is not None:
             home.process.die()
         home.process = FakeProcess(home.sandbox.runner, brief or Brief())
-        for session in home.sessions.values():
-            for turn in session.turns.values():
+        for conversation in home.sessions.values():
+            for turn in conversation.turns.values():
                 if not turn.ended:
                     error: dict[str, object] = {"code": "interrupted", "message": "the agent was restarted"}
                     turn.tell(turn.script.finalize("error", error))
 
-    def run(self, session_id: str, home: FakeHome, session: FakeAgentSession, prompt: Prompt) -> FakeTurn:
+    def run(self, session_id: str, home: FakeHome, conversation: FakeConversation, prompt: Prompt) -> FakeTurn:
         assert home.process is not None
-        turn = session.turns[prompt.id] = FakeTurn(prompt, session.memory())
+        turn = conversation.turns[prompt.id] = FakeTurn(prompt, conversation.memory())
         self.ran.append((session_id, prompt.id))
         home.process.turns.append(turn)
         turn.task = asyncio.get_running_loop().create_task(_perform(home.process, turn))
         return turn
 
-    def revert(self, home: FakeHome, session: FakeAgentSession, prompt_id: str) -> None:
-        names = list(session.turns)
+    def revert(self, home: FakeHome, conversation: FakeConversation, prompt_id: str) -> None:
+        names = list(conversation.turns)
         for name in reversed(names[names.index(prompt_id) :]):
-            for path, before in reversed(session.turns[name].undo if name not in session.reverted else []):
+            for path, before in reversed(conversation.turns[name].undo if name not in conversation.reverted else []):
                 _restore(home, path, before)
-            session.reverted.add(name)
+            conversation.reverted.add(name)
 
 
 def _restore(home: FakeHome, path: str, before: bytes | None) -> None:
@@ -183,7 +177,7 @@ def _restore(home: FakeHome, path: str, before: bytes | None) -> None:
 
 
 class _Performer:
-    """Grants the wishes of one turn."""
+    """Carries out the wishes of one turn."""
 
     def __init__(self, process: FakeProcess, turn: FakeTurn) -> None:
         self._process = process
@@ -196,9 +190,9 @@ class _Performer:
         match wish:
             case script.Emit():
                 self._turn.tell(wish)
-            case script.Run():
+            case script.RunCommand():
                 self._begin(wish.command)
-                return script.Piece("")
+                return script.OutputPiece("")
             case script.More():
                 return await self._more()
             case script.Write():
@@ -215,7 +209,7 @@ class _Performer:
             case script.WaitFor():
                 while wish.path not in self._process.runner.files:
                     await self._wait()
-            case script.Sleep():
+            case script.SleepFor():
                 end = asyncio.get_running_loop().time() + wish.seconds
                 while asyncio.get_running_loop().time() < end:
                     await self._wait()
@@ -237,13 +231,13 @@ class _Performer:
         env = {"HOME": HOME}
         self._command = asyncio.get_running_loop().create_task(interpret(command, b"", env, self._output))
 
-    async def _more(self) -> script.Piece:
+    async def _more(self) -> script.OutputPiece:
         assert self._command is not None
         while not self._command.done() and self._told == len(self._output):
             await self._wait()
         new = b"".join(data for _stream, data in self._output[self._told :])
         self._told = len(self._output)
-        return script.Piece(new.decode(), self._command.result() if self._command.done() else None)
+        return script.OutputPiece(new.decode(), self._command.result() if self._command.done() else None)
 
     def end_command(self) -> None:
         if self._command is not None:

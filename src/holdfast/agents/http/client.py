@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import h11
 
 from holdfast.agents.base import Place
+from holdfast.agents.supervisor.output import answer_within
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import AgentDown, AgentFailed, NothingListens, ProtocolError
-from holdfast.link.link import Stream
+from holdfast.network.http_peer import HttpPeer
 from holdfast.protocol.json_weight import is_light
 
-CHUNK = 1 << 16
 _MOST_BODY = 32 << 20
-_MOST_HEAD = 64 << 10
 _SHOWN = 300
 
 Document = Mapping[str, object] | Sequence[object] | str | float | bool | None
@@ -47,13 +47,9 @@ async def ask(
 
     Raises ``AgentDown`` if there is none in time; then it is unknown whether the request was carried out.
     """
-    try:
-        async with asyncio.timeout(seconds), connect(place, server, method, path, content) as connection:
-            return await connection.reply()
-    except TimeoutError:
-        raise AgentDown(
-            f"the agent did not answer {method} {path} within {seconds:.0f} s; the next message starts it again"
-        ) from None
+    deadline = answer_within(seconds, what=f" {method} {path}")
+    async with deadline, connect(place, server, method, path, content) as connection:
+        return await connection.reply()
 
 
 @contextlib.asynccontextmanager
@@ -74,8 +70,7 @@ async def hold_post(
         try:
             yield answer
         finally:
-            answer.cancel()
-            await asyncio.gather(answer, return_exceptions=True)
+            await cancel_and_wait(answer)
 
 
 @contextlib.asynccontextmanager
@@ -85,8 +80,8 @@ async def connect(
     """Open a connection and send the request; the answer may be read or ignored. The caller has to set a deadline."""
     try:
         async with place.sandbox.ports.dial(place.session_id, server.port) as stream:
-            connection = HttpConnection(stream)
-            await connection.send(server, method, path, content, headers)
+            connection = HttpConnection(h11.CLIENT, stream)
+            await connection.request(server, method, path, content, headers)
             yield connection
     except NothingListens as error:
         raise AgentDown("nobody listens at the agent's port; the next message starts it again") from error
@@ -94,39 +89,29 @@ async def connect(
         raise AgentDown(f"the connection to the agent broke: {error}; the next message starts it again") from error
 
 
-class HttpConnection:
+class HttpConnection(HttpPeer):
     """The connection of one request."""
 
-    def __init__(self, stream: Stream) -> None:
-        self._reader, self._writer = stream
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
-
-    async def send(
-        self, server: Server, method: str, path: str, content: Document, more: Mapping[str, str] | None = None
-    ) -> None:
+    async def request(self, server: Server, method: str, path: str, content: Document, more: Mapping[str, str]) -> None:
         body = b"" if content is None else json.dumps(content).encode()
         headers = {"host": f"127.0.0.1:{server.port}", "authorization": server.authorization, "connection": "close"}
         headers |= {"accept": "application/json", "content-length": str(len(body))}
         if content is not None:
             headers["content-type"] = "application/json"
-        headers |= {name.replace("_", "-"): value for name, value in (more or {}).items()}
+        headers |= {name.replace("_", "-"): value for name, value in more.items()}
         told = h11.Request(method=method, target=path, headers=list(headers.items()))
         for event in (told, h11.Data(data=body), h11.EndOfMessage()):
-            self._writer.write(self._http.send(event) or b"")
-        await self._writer.drain()
+            await self.send(event)
 
     async def head(self) -> h11.Response:
-        while True:
-            event = await self._next()
-            if isinstance(event, h11.Response):
-                return event
+        while not isinstance(event := await self.next_event(), h11.Response):
+            _check_open(event)
+        return event
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the body to its end. Raises ``AgentDown`` if the agent hangs up before."""
-        while True:
-            event = await self._next()
-            if isinstance(event, h11.EndOfMessage):
-                return
+        while not isinstance(event := await self.next_event(), h11.EndOfMessage):
+            _check_open(event)
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
 
@@ -139,15 +124,10 @@ class HttpConnection:
                 raise AgentFailed(f"the agent's answer is longer than {_MOST_BODY >> 20} MB")
         return HttpReply(head.status_code, _document(bytes(body), dict(head.headers).get(b"content-type", b"")))
 
-    async def _next(self) -> h11.Event:
-        while True:
-            event = self._http.next_event()
-            if event is h11.NEED_DATA:
-                self._http.receive_data(await self._reader.read(CHUNK))
-            elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-                raise AgentDown("the agent hung up in the middle of an answer; the next message starts it again")
-            elif isinstance(event, h11.Event) and not isinstance(event, h11.InformationalResponse):
-                return event
+
+def _check_open(event: h11.Event) -> None:
+    if isinstance(event, h11.ConnectionClosed):
+        raise AgentDown("the agent hung up in the middle of an answer; the next message starts it again")
 
 
 def _document(body: bytes, kind: bytes) -> Document:

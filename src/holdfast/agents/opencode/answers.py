@@ -3,16 +3,16 @@
 import contextlib
 import json
 
-from holdfast.agents.base import AgentSessionId, Place
+from holdfast.agents.base import Place
 from holdfast.agents.opencode.mapper import ALLOW_ALWAYS, REPLIES, OpenCodeMapper, grants, wanted_by
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.permissions import Action
 from holdfast.agents.supervisor import AgentProcess, parse
-from holdfast.agents.supervisor.home import find_file, write_file
+from holdfast.agents.supervisor.home import find_file, is_there, write_file
+from holdfast.concurrency import Bounded
 from holdfast.errors import AgentFailed, FileMissing
 
 _PERMISSION, _QUESTION = "per_", "que_"
-_REMEMBERED = 10_000
 _DENIED = "denied by the rules of this place; do without it"
 
 
@@ -21,34 +21,31 @@ class Answers:
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._given: set[str] = set()
+        self._given = Bounded[str, None](10_000)
 
     async def give(self, place: Place, found: AgentProcess, mapper: OpenCodeMapper) -> None:
         """Answer all requests that the rules decide. If two readers answer the same request, the first one counts."""
         for request, action in list(mapper.decided.items()):
             if request in self._given:
                 continue
-            if len(self._given) >= _REMEMBERED:
-                self._given.clear()
             allowed = action is Action.ALLOW
             content = {"reply": "once"} if allowed else {"reply": "reject", "message": _DENIED}
             with contextlib.suppress(AgentFailed):  # somebody else was first
                 await self._servers.ask(place, found, "POST", f"/permission/{request}/reply", content)
-            self._given.add(request)
+            self._given[request] = None
 
-    async def answer(
-        self, place: Place, found: AgentProcess, directory: str, session: AgentSessionId, question: str, answer: str
-    ) -> None:
+    async def answer(self, place: Place, found: AgentProcess, folder: str, question: str, answer: str) -> None:
+        """Send the answer of a person; ``folder`` has the records of the conversation."""
         if not question.isascii() or not question.replace("_", "").isalnum():
             raise AgentFailed(f"the agent has not asked {question[:100]!r}")
-        path = f"{directory}/turns/{session}/{question}"
+        path = f"{folder}/{question}"
         if question.startswith(_PERMISSION):
             await self._tell_recorder(place, path, answer)
         try:
             await self._send(place, found, question, answer)
         except AgentFailed:
-            if not await self._was_asked(place, path):
-                raise
+            if not await is_there(place, f"{path}.asked"):
+                raise  # else the answer only comes too late, which is no error
 
     async def _tell_recorder(self, place: Place, path: str, answer: str) -> None:
         """Write down what an "allow always" covers beyond this question; for other answers, nothing. This comes before
@@ -77,11 +74,3 @@ class Answers:
             await self._servers.ask(place, found, "POST", f"/question/{question}/reply", {"answers": answers})
         else:
             raise AgentFailed(f"the agent has not asked {question[:100]!r}")
-
-    async def _was_asked(self, place: Place, path: str) -> bool:
-        """Whether the question was ever asked. If so, the answer only comes too late, which is no error."""
-        try:
-            await place.sandbox.files.stat(place.session_id, f"{path}.asked", follow=False)
-        except FileMissing:
-            return False
-        return True

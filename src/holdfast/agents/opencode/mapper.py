@@ -122,12 +122,7 @@ class OpenCodeMapper:
         failed = isinstance(exit_code, int) and exit_code != 0
         if state is ToolState.COMPLETED and failed:
             state = ToolState.ERROR
-        data: dict[str, object] = {
-            "message_id": self.message_id,
-            "tool_id": tool,
-            "name": name,
-            "state": state.value,
-        }
+        data: dict[str, object] = {"message_id": self.message_id, "tool_id": tool, "name": name, "state": state.value}
         data |= {"input": record["input"]} if isinstance(record.get("input"), dict) else {}
         data |= {key: record[key] for key in ("output", "title") if isinstance(record.get(key), str)}
         data |= {"exit_code": exit_code} if isinstance(exit_code, int) else {}
@@ -206,7 +201,7 @@ def decision(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -
 
 
 def grants(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> set[Grant]:
-    """What an "allow always" covers: each rule because of which the person was asked."""
+    """The grants of an "allow always": each rule because of which the person was asked."""
     kind = kind_of(permission)
     found = [find(rules, kind, argument) for argument in _looked_at(permission, arguments)]
     return {(str(rule), kind) for rule in found if rule is not None and rule.action is Action.ASK}
@@ -248,12 +243,11 @@ def _failure(error: JsonObject) -> dict[str, object]:
     message = str(error.get("message") or error.get("name") or "the agent failed and did not say why")
     if not isinstance(status, int):
         return _failed("agent_error", message)
-    told = _failed("model_error", f"{message} (status {status})")
-    return {**told, "error": {**_mapping(told["error"]), "status": status}}
+    return _failed("model_error", f"{message} (status {status})", status=status)
 
 
-def _failed(code: str, message: str) -> dict[str, object]:
-    return {"reason": StopReason.ERROR.value, "error": {"code": code, "message": message}}
+def _failed(code: str, message: str, **more: object) -> dict[str, object]:
+    return {"reason": StopReason.ERROR.value, "error": {"code": code, "message": message, **more}}
 
 
 def _answer_of(answers: object) -> str:
@@ -270,8 +264,3 @@ def _label(option: object) -> str:
 
 def _object(value: object) -> JsonObject | None:
     return value if isinstance(value, Mapping) else None
-
-
-def _mapping(value: object) -> JsonObject:
-    assert isinstance(value, Mapping)
-    return value

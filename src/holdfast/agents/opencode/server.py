@@ -4,18 +4,18 @@ import base64
 import contextlib
 import re
 
-from holdfast.agents.base import AgentSessionId, Place
+from holdfast.agents.base import ConversationId, Place
 from holdfast.agents.http import Document, HttpReply, Server, ask
 from holdfast.agents.opencode.settings import PASSWORD_FILE, READY, USER
 from holdfast.agents.supervisor import AgentProcess, Supervisor
 from holdfast.agents.supervisor.home import find_file, read_file, write_file
+from holdfast.concurrency import Bounded
 from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, FileMissing, ProcessNotFound
 from holdfast.protocol.messages import STDOUT
 from holdfast.sessions.use.follow import Chunk
 
 _PORT = re.compile(rb"^" + re.escape(READY.encode()) + rb"http://127\.0\.0\.1:([0-9]{1,5})\s*$", re.MULTILINE)
 _HEAD_BYTES = 64 << 10
-_REMEMBERED = 10_000
 _SESSION = re.compile(r"ses_[0-9A-Za-z]{8,80}")
 _RECORDING = b'{"recorder":"ready"}'
 
@@ -25,7 +25,7 @@ class Servers:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._known: dict[str, Server] = {}
+        self._known = Bounded[str, Server](10_000)
 
     async def ready(self, place: Place, found: AgentProcess) -> None:
         """Wait until the server takes requests and its recorder writes."""
@@ -62,8 +62,6 @@ class Servers:
         key = f"{place.session_id}/{found.view.process_id}"
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
             known = self._known[key] = await self._find(place, found)
         return known
 
@@ -131,7 +129,7 @@ def check(reply: HttpReply, path: str) -> None:
     raise AgentFailed(f"the agent answered {path} with status {reply.status}: {message or told.get('name') or ''}")
 
 
-def check_session(session: AgentSessionId) -> None:
+def check_conversation(conversation: ConversationId) -> None:
     """Raise ``AgentSessionMissing`` if this cannot be a session's id; ids become parts of paths."""
-    if not _SESSION.fullmatch(session):
-        raise AgentSessionMissing(f"{session[:100]!r} is no session of OpenCode; make a new one")
+    if not _SESSION.fullmatch(conversation):
+        raise AgentSessionMissing(f"{conversation[:100]!r} is no session of OpenCode; make a new one")

@@ -13,7 +13,8 @@ from typing import Final
 from holdfast.agents.base import Brief, Place
 from holdfast.agents.opencode.tools import permissions
 from holdfast.agents.supervisor import Launch
-from holdfast.errors import AgentFailed, AgentWithoutModel
+from holdfast.agents.supervisor.offers import pick
+from holdfast.errors import AgentWithoutModel
 from holdfast.vocabulary.models import Model, Wire, channel_tag, placeholder, url_of
 
 NAME: Final = "opencode"
@@ -25,7 +26,7 @@ _RULES: Final = "rules.md"
 _CATALOGUE: Final = "models.json"
 """The catalogue of all known models, left empty: reading it takes a second. Our models are in the configuration."""
 
-_SDKS: Final[Mapping[Wire, tuple[str, str]]] = {
+SDKS: Final[Mapping[Wire, tuple[str, str]]] = {
     Wire.MESSAGES: ("@ai-sdk/anthropic", "/v1"),
     Wire.RESPONSES: ("@ai-sdk/openai", "/v1"),
     Wire.GEMINI: ("@ai-sdk/google", "/v1beta"),
@@ -54,22 +55,15 @@ def recorder() -> bytes:
 
 def launch(place: Place, directory: str) -> Launch:
     """How to start OpenCode in this channel. Raises ``AgentWithoutModel`` if there is no model that it can use."""
-    xdg = f"{directory}/xdg"
+    only_ours = bool(place.brief.permissions)
     env = {
         **place.brief.environment,
         "HOLDFAST_OPENCODE_HOME": directory,
         "OPENCODE_CONFIG_CONTENT": json.dumps(config(place, directory), sort_keys=True),
-        "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_MODELS_PATH": f"{directory}/{_CATALOGUE}",
-        "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_FAKE_VCS": "git",  # snapshots, which are in its own directory, also where there is no repository
-        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         "npm_config_fetch_retries": "0",  # for a project's own plugins; without a network it would try for a minute
-        **_only_ours(place.brief),
-        "XDG_CONFIG_HOME": f"{xdg}/config",
-        "XDG_DATA_HOME": f"{xdg}/data",
-        "XDG_STATE_HOME": f"{xdg}/state",
-        "XDG_CACHE_HOME": f"{xdg}/cache",
+        **common_environment(f"{directory}/xdg", only_ours=only_ours),
     }
     files = {
         _RECORDER: recorder(),
@@ -81,28 +75,44 @@ def launch(place: Place, directory: str) -> Launch:
     return Launch(NAME, ["sh", "-c", _START], env, files, place.brief.workdir)
 
 
-def _only_ours(brief: Brief) -> Mapping[str, str]:
-    """If there are rules, ignore a repository's own configuration, which could allow everything."""
-    return {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if brief.permissions else {}
+def common_environment(directory: str, *, only_ours: bool) -> Mapping[str, str]:
+    """The environment of every OpenCode, whichever way it is talked to; ``directory`` is for its own files.
+
+    With ``only_ours``, a repository's own configuration is ignored, because it could allow everything.
+    """
+    return {
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        **({"OPENCODE_DISABLE_PROJECT_CONFIG": "1"} if only_ours else {}),
+        **{f"XDG_{name.upper()}_HOME": f"{directory}/{name}" for name in ("config", "data", "state", "cache")},
+    }
+
+
+def common_config(model: str, brief: Brief, rules: str, *, only_ours: bool) -> Mapping[str, object]:
+    """The configuration of every OpenCode; ``rules`` is the file with the system prompt."""
+    return {
+        "model": model,
+        "small_model": model,
+        "autoupdate": False,
+        "share": "disabled",
+        "permission": permissions(brief.permissions),
+        "instructions": [
+            *([rules] if brief.system_prompt else []),
+            *([f"{brief.workdir}/AGENTS.md"] if only_ours else []),  # which goes with the configuration
+        ],
+    }
 
 
 def config(place: Place, directory: str) -> Mapping[str, object]:
     brief = place.brief
-    default = model_of(brief, None)
+    only_ours, model = bool(brief.permissions), name_of(model_of(brief, None))
     return {
-        "model": name_of(default),
-        "small_model": name_of(default),
-        "autoupdate": False,
-        "share": "disabled",
+        **common_config(model, brief, f"{directory}/{_RULES}", only_ours=only_ours),
         "provider": _providers(brief.models, placeholder(channel_tag(place.channel))),
         "enabled_providers": sorted({_provider(model) for model in brief.models}),
-        "permission": permissions(brief.permissions),
         "experimental": {"continue_loop_on_deny": True},
         "plugin": [f"file://{directory}/{_RECORDER}"],
-        "instructions": [
-            *([f"{directory}/{_RULES}"] if brief.system_prompt else []),
-            *([f"{brief.workdir}/AGENTS.md"] if brief.permissions else []),  # which goes with the configuration
-        ],
     }
 
 
@@ -112,26 +122,26 @@ def _providers(models: Sequence[Model], key: str) -> dict[str, object]:
         wire = _wire(model)
         if wire is None:
             continue
-        sdk, version = _SDKS[wire]
+        sdk, version = SDKS[wire]
         options = {"baseURL": url_of(model.provider) + version, "apiKey": key}
-        limit = {"context": model.context_tokens, "output": model.output_tokens}
-        entry = {"name": model.name, "tool_call": True, "limit": limit, **modalities(model)}
         same = found.setdefault(
             _provider(model), {"npm": sdk, "name": model.provider, "options": options, "models": {}}
         )
         assert isinstance(same, dict)
-        same["models"][model.name] = entry
+        same["models"][model.name] = entry_of(model)
     return found
 
 
-def modalities(model: Model) -> Mapping[str, object]:
-    """The inputs of a model. Without these OpenCode shows it a text in place of each image."""
-    seen = ["text", *(["image"] if model.images else [])]
-    return {"attachment": model.images, "modalities": {"input": seen, "output": ["text"]}}
+def entry_of(model: Model) -> Mapping[str, object]:
+    """A model in the configuration. Without its modalities OpenCode shows it a text in place of each image."""
+    limit = {"context": model.context_tokens, "output": model.output_tokens}
+    modalities = {"input": ["text", *(["image"] if model.images else [])], "output": ["text"]}
+    about = {"attachment": model.images, "modalities": modalities}
+    return {"name": model.name, "tool_call": True, "limit": limit, **about}
 
 
 def _wire(model: Model) -> Wire | None:
-    return next((wire for wire in _SDKS if wire in model.wires), None)
+    return next((wire for wire in SDKS if wire in model.wires), None)
 
 
 def _provider(model: Model) -> str:
@@ -152,12 +162,7 @@ def model_of(brief: Brief, wanted: str | None) -> Model:
             "there is no model that OpenCode can talk to and this thread may use; see the settings providers and "
             "allowed_models, and that driver is not process, whose sandboxes reach no model"
         )
-    if wanted is None:
-        return offered[0]
-    for model in offered:
-        if model.id == wanted:
-            return model
-    raise AgentFailed(f"the model {wanted} is not offered here; there is {', '.join(model.id for model in offered)}")
+    return pick(NAME, offered, wanted)
 
 
 def usable(brief: Brief) -> Sequence[Model]:

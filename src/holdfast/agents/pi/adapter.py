@@ -4,7 +4,6 @@ There is one process per channel. It has one conversation open at a time, and sw
 input is noted first (``supervisor.journal``), and the runner keeps the output: ``turn`` reads that.
 """
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -12,14 +11,13 @@ import re
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from typing import ClassVar
-from weakref import WeakValueDictionary
 
 from holdfast.agents.attachments import attachment_text, images
 from holdfast.agents.base import (
     Abilities,
     Agent,
     AgentEvent,
-    AgentSessionId,
+    ConversationId,
     Cursor,
     PastMessage,
     Place,
@@ -32,10 +30,11 @@ from holdfast.agents.pi.config import SESSIONS, config, spoken
 from holdfast.agents.pi.mapper import ABORT
 from holdfast.agents.pi.rpc import PiState, Rpc, line
 from holdfast.agents.pi.turn import PiTurn
-from holdfast.agents.supervisor import AgentProcess, Delivery, Launch, Supervisor, Timeouts, record
-from holdfast.agents.supervisor.home import write_file
-from holdfast.agents.supervisor.offers import Offers
-from holdfast.errors import AgentFailed, AgentSessionMissing, FileMissing
+from holdfast.agents.supervisor import AgentProcess, Launch, Supervisor, Timeouts, record
+from holdfast.agents.supervisor.home import is_there, write_file
+from holdfast.agents.supervisor.offers import Offers, pick
+from holdfast.concurrency import KeyedLocks
+from holdfast.errors import AgentFailed, AgentSessionMissing
 from holdfast.vocabulary.models import Model, channel_tag
 from holdfast.vocabulary.turn_events import Kind
 
@@ -43,7 +42,7 @@ _HOME = "home"
 """Pi's own directory, below the one that we have for it; beside it are our notes."""
 _SESSION = re.compile(r"pi_([0-9a-f]{32})")
 _QUESTION = re.compile(r"(p-[0-9a-f]{32})\..{1,500}", re.DOTALL)
-_TURNS: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+_TURNS = KeyedLocks[tuple[str, str]]()
 """One prompt at a time per place, for all adapters of this daemon."""
 
 
@@ -77,7 +76,7 @@ class PiAgent(Agent):
     async def start_ahead(self, place: Place) -> None:
         """Start pi and open a conversation that is then thrown away, because the first one takes pi long to open."""
         await self.start(place)
-        rehearsal = await self.create_session(place)
+        rehearsal = await self.create_conversation(place)
         path = await self._path(place, rehearsal)
         rpc = await self._rpc(place)
         await self._open(rpc, path, await rpc.state())
@@ -100,25 +99,25 @@ class PiAgent(Agent):
         return f"{await self._supervisor.directory(place)}/{_HOME}"
 
     async def _rpc(self, place: Place, *, current: bool = False) -> Rpc:
-        """Requests to the process that runs; with ``current``, it must have the configuration of the brief."""
+        """Find the process that runs; with ``current``, it must have the configuration of the brief."""
         launch = await self._launch(place) if current else None
         return Rpc(self._supervisor, place, await self._supervisor.running(place, launch))
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    async def create_session(self, place: Place, history: Sequence[PastMessage] = ()) -> AgentSessionId:
+    async def create_conversation(self, place: Place, history: Sequence[PastMessage] = ()) -> ConversationId:
         await self._supervisor.running(place)
         name = uuid.uuid4()
-        session = AgentSessionId(f"pi_{name.hex}")
+        conversation = ConversationId(f"pi_{name.hex}")
         model, _wire = spoken(place.brief.models)[0]
         content = session_file.new_file(name, place.brief.workdir, history, model.provider, model.name)
-        await write_file(place, await self._path(place, session), content)
-        return session
+        await write_file(place, await self._path(place, conversation), content)
+        return conversation
 
-    async def resume_session(self, place: Place, session: AgentSessionId) -> None:
+    async def resume_conversation(self, place: Place, conversation: ConversationId) -> None:
         async with self._supervisor.soon():
             rpc = await self._rpc(place, current=True)
-            path = await self._find_file(place, session)
+            path = await self._find_file(place, conversation)
             await self._open(rpc, path, await rpc.state())
 
     async def _open(self, rpc: Rpc, path: str, state: PiState) -> PiState:
@@ -130,44 +129,40 @@ class PiAgent(Agent):
         await rpc.ask("switch_session", sessionPath=path)
         return await rpc.state()
 
-    async def _path(self, place: Place, session: AgentSessionId) -> str:
-        found = _SESSION.fullmatch(session)
+    async def _path(self, place: Place, conversation: ConversationId) -> str:
+        found = _SESSION.fullmatch(conversation)
         if not found:  # it becomes part of a path
-            raise AgentSessionMissing(f"{session[:100]!r} is no session of pi; make a new one")
+            raise AgentSessionMissing(f"{conversation[:100]!r} is no session of pi; make a new one")
         return f"{await self._home(place)}/{SESSIONS}/{found[1]}.jsonl"
 
-    async def _find_file(self, place: Place, session: AgentSessionId) -> str:
+    async def _find_file(self, place: Place, conversation: ConversationId) -> str:
         """Find the conversation's file. We check it ourselves, because pi would silently make a new one."""
-        path = await self._path(place, session)
-        try:
-            await place.sandbox.files.stat(place.session_id, path, follow=False)
-        except FileMissing:
-            raise AgentSessionMissing(f"pi has no session {session}; make a new one") from None
+        path = await self._path(place, conversation)
+        if not await is_there(place, path):
+            raise AgentSessionMissing(f"pi has no session {conversation}; make a new one")
         return path
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    async def prompt(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        path = await self._find_file(place, session)
-        turn = _name("p", session, prompt.id)
-        async with _TURNS.setdefault((place.session_id, place.channel), asyncio.Lock()):
+    async def prompt(self, place: Place, conversation: ConversationId, prompt: Prompt) -> None:
+        path = await self._find_file(place, conversation)
+        turn = _name("p", conversation, prompt.id)
+        async with _TURNS.of((place.session_id, place.channel)):
             if await self._prompts.arrived(place, turn) is not None:
                 return
             rpc = await self._rpc(place)
             state = await self._open(rpc, path, await rpc.state())
             if state.busy:
                 raise AgentFailed("pi is at work on another prompt; wait for its end, steer it, or abort it")
-            model = _model(place, prompt.model)
+            models = [one for one, _wire in spoken(place.brief.models)]
+            model = pick(self.name, models, prompt.model)
             if state.model != (model.provider, model.name):
                 await rpc.ask("set_model", provider=model.provider, modelId=model.name)
             told = line("prompt", turn, **await self._message(place, rpc, prompt, model))
-            offer = await self._offers.news(place, session, [one for one, _wire in spoken(place.brief.models)], model)
-            await self._deliver(place, rpc, told, turn, offer)
-            await self._offers.keep(place, session, offer)
-
-    async def _deliver(self, place: Place, rpc: Rpc, told: bytes, turn: str, offer: str) -> Delivery:
-        note = {"models": offer} if offer else None
-        return await self._prompts.deliver(place, rpc.found.view, rpc.found.generation, told, turn, note=note)
+            offer = await self._offers.news(place, conversation, models, model)
+            note = {"models": offer} if offer else None
+            await self._prompts.deliver(place, rpc.found.view, rpc.found.generation, told, turn, note=note)
+            await self._offers.keep(place, conversation, offer)
 
     async def _message(self, place: Place, rpc: Rpc, prompt: Prompt, model: Model) -> dict[str, object]:
         found = await images(place, prompt, model)
@@ -185,18 +180,18 @@ class PiAgent(Agent):
                     text = f" {text}"
         return text + attachment_text(prompt)
 
-    async def accepted(self, place: Place, session: AgentSessionId, prompt_id: str) -> bool:
-        await self._find_file(place, session)
-        if await self._prompts.arrived(place, _name("p", session, prompt_id)) is not None:
+    async def accepted(self, place: Place, conversation: ConversationId, prompt_id: str) -> bool:
+        await self._find_file(place, conversation)
+        if await self._prompts.arrived(place, _name("p", conversation, prompt_id)) is not None:
             return True
-        return await self._steers.arrived(place, _name("s", session, prompt_id)) is not None
+        return await self._steers.arrived(place, _name("s", conversation, prompt_id)) is not None
 
     async def events(
-        self, place: Place, session: AgentSessionId, prompt_id: str, after: Cursor
+        self, place: Place, conversation: ConversationId, prompt_id: str, after: Cursor
     ) -> AsyncGenerator[AgentEvent, None]:
-        turn = await self._turn(place, _name("p", session, prompt_id))
+        turn = await self._turn(place, _name("p", conversation, prompt_id))
         if turn is None:
-            await self._find_file(place, session)
+            await self._find_file(place, conversation)
             raise AgentFailed(f"pi has had no prompt {prompt_id[:100]}")
         async with contextlib.aclosing(turn.events(after)) as events:
             async for told in events:
@@ -206,8 +201,8 @@ class PiAgent(Agent):
         delivery = await self._prompts.arrived(place, name)
         return None if delivery is None else PiTurn(self._supervisor, place, name, delivery)
 
-    async def abort(self, place: Place, session: AgentSessionId, prompt_id: str) -> None:
-        name = _name("p", session, prompt_id)
+    async def abort(self, place: Place, conversation: ConversationId, prompt_id: str) -> None:
+        name = _name("p", conversation, prompt_id)
         turn = await self._turn(place, name)
         if turn is None:
             return
@@ -219,11 +214,11 @@ class PiAgent(Agent):
             return
         rpc = await self._rpc(place)
         mark = line("clear_queue", f"{ABORT}{name}")  # answered before the abort: so that it is on record
-        await self._supervisor.write(place, rpc.found, mark + line("abort", f"{ABORT}{name}-done"))
+        await self._supervisor.write_to(place, rpc.found.view.process_id, mark + line("abort", f"{ABORT}{name}-done"))
 
     # -- questions, steering, commands ---------------------------------------------------------------------------------
 
-    async def answer(self, place: Place, session: AgentSessionId, question_id: str, answer: str) -> None:
+    async def answer(self, place: Place, conversation: ConversationId, question_id: str, answer: str) -> None:
         found = _QUESTION.fullmatch(question_id)
         turn = await self._turn(place, found[1]) if found else None
         if turn is None:
@@ -235,7 +230,7 @@ class PiAgent(Agent):
             return
         reply = {"type": "extension_ui_response", "id": dialog, "value": answer}
         rpc = await self._rpc(place)
-        await self._supervisor.write(place, rpc.found, json.dumps(reply).encode() + b"\n")
+        await self._supervisor.write_to(place, rpc.found.view.process_id, json.dumps(reply).encode() + b"\n")
         await turn.wait_until(lambda mapper: mapper.has_closed(question_id), self._supervisor.timeouts.request)
 
     async def _check_asked(self, turn: PiTurn, question_id: str, *, known: bool) -> None:
@@ -244,20 +239,21 @@ class PiAgent(Agent):
         if not known:
             raise AgentFailed(f"pi has not asked {question_id[:100]!r}")
 
-    async def steer(self, place: Place, session: AgentSessionId, prompt: Prompt) -> None:
-        path = await self._find_file(place, session)
-        name = _name("s", session, prompt.id)
+    async def steer(self, place: Place, conversation: ConversationId, prompt: Prompt) -> None:
+        path = await self._find_file(place, conversation)
+        name = _name("s", conversation, prompt.id)
         if await self._steers.arrived(place, name) is not None:
             return
         rpc = await self._rpc(place)
         state = await rpc.state()
         if state.session_file != path or not state.busy:
             raise AgentFailed("there is no turn that could be steered; send the message with mode queue")
-        told = line("steer", name, **await self._message(place, rpc, prompt, _model(place, prompt.model)))
+        model = pick(self.name, [one for one, _wire in spoken(place.brief.models)], prompt.model)
+        told = line("steer", name, **await self._message(place, rpc, prompt, model))
         await self._steers.deliver(place, rpc.found.view, rpc.found.generation, told, name)
 
-    async def commands(self, place: Place, session: AgentSessionId) -> Sequence[SlashCommand]:
-        path = await self._find_file(place, session)
+    async def commands(self, place: Place, conversation: ConversationId) -> Sequence[SlashCommand]:
+        path = await self._find_file(place, conversation)
         rpc = await self._rpc(place)
         await self._open(rpc, path, await rpc.state())
         listed = (await rpc.ask("get_commands")).get("commands")
@@ -268,16 +264,7 @@ class PiAgent(Agent):
         ]
 
 
-def _model(place: Place, wanted: str | None) -> Model:
-    models = [model for model, _wire in spoken(place.brief.models)]
-    for model in models:
-        if wanted in (None, model.id):
-            return model
-    offered = ", ".join(model.id for model in models)
-    raise AgentFailed(f"pi cannot use the model {wanted}; there is {offered}")
-
-
-def _name(kind: str, session: AgentSessionId, prompt_id: str) -> str:
+def _name(kind: str, conversation: ConversationId, prompt_id: str) -> str:
     """A name for a command, and for files, made from any id."""
-    told = f"{session}\n{prompt_id}".encode("utf-8", "surrogatepass")
+    told = f"{conversation}\n{prompt_id}".encode("utf-8", "surrogatepass")
     return f"{kind}-{hashlib.sha256(told).hexdigest()[:32]}"

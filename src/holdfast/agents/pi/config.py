@@ -18,7 +18,7 @@ SESSIONS = "sessions"
 RETRY: Mapping[str, object] = {"enabled": True, "maxRetries": 1, "baseDelayMs": 500, "provider": {"maxRetries": 0}}
 """The broker itself tries other models. But only pi can repeat a request that was cut off by the death of a daemon."""
 
-_APIS: Mapping[Wire, tuple[str, str]] = {
+APIS: Mapping[Wire, tuple[str, str]] = {
     Wire.MESSAGES: ("anthropic-messages", ""),
     Wire.RESPONSES: ("openai-responses", "/v1"),
     Wire.CHAT: ("openai-completions", "/v1"),
@@ -42,13 +42,7 @@ def config(brief: Brief, directory: str, channel_tag: str) -> PiConfig:
     first = models[0][0]
     files = {
         MODELS: _json(_models(models, channel_tag)),
-        SETTINGS: _json(
-            {
-                "retry": RETRY,
-                "enableInstallTelemetry": False,
-                "cacheWarming": "off",
-            }
-        ),
+        SETTINGS: _json({"retry": RETRY, "enableInstallTelemetry": False, "cacheWarming": "off"}),
     }
     arguments = ["--mode", "rpc", "--provider", first.provider, "--model", first.name]
     arguments += ["--session-dir", f"{directory}/{SESSIONS}", "--no-extensions", "--no-themes"]
@@ -70,13 +64,13 @@ def spoken(models: Sequence[Model]) -> list[tuple[Model, Wire]]:
     if not found:
         raise AgentWithoutModel(
             "pi has no model to work with: configure a provider that speaks one of "
-            f"{', '.join(wire.value for wire in _APIS)} (the setting providers)"
+            f"{', '.join(wire.value for wire in APIS)} (the setting providers)"
         )
     return found
 
 
 def _wire(model: Model) -> Wire | None:
-    return next((wire for wire in model.wires if wire in _APIS), None)
+    return next((wire for wire in model.wires if wire in APIS), None)
 
 
 def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[str, object]:
@@ -84,24 +78,22 @@ def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[s
     differ."""
     providers: dict[str, dict[str, object]] = {}
     for model, wire in models:
-        api, path = _APIS[wire]
+        api, path = APIS[wire]
         url = f"{url_of(model.provider)}{path}"
         one = providers.setdefault(
             model.provider, {"baseUrl": url, "api": api, "apiKey": placeholder(channel_tag), "models": []}
         )
         listed = one["models"]
         assert isinstance(listed, list)
-        listed.append(
-            {
-                "id": model.name,
-                "api": api,
-                "baseUrl": url,
-                "contextWindow": model.context_tokens,
-                "maxTokens": model.output_tokens,
-                "input": ["text", *(["image"] if model.images else [])],
-            }
-        )
+        listed.append({"api": api, "baseUrl": url, **entry_of(model)})
     return {"providers": providers}
+
+
+def entry_of(model: Model) -> Mapping[str, object]:
+    """A model in models.json."""
+    sees = ["text", *(["image"] if model.images else [])]
+    limits = {"contextWindow": model.context_tokens, "maxTokens": model.output_tokens}
+    return {"id": model.name, "input": sees, **limits}
 
 
 def _json(value: object) -> bytes:

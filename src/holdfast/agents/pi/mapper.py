@@ -1,4 +1,4 @@
-"""Pi's words of one turn as turn events. Pure: the same lines always give the same events, whoever reads them.
+"""Turns pi's output of one turn into events. It is pure: the same lines always give the same events.
 
 A turn is what pi writes between the answer to our ``prompt`` and ``agent_settled``. Pi's own notion of a turn is
 smaller (one answer of the model and the tools that it called), and ``agent_end`` may be followed by another attempt.
@@ -33,19 +33,21 @@ class PiMapper:
     """One turn. ``turn`` is the id of the command that our prompt was given with."""
 
     def __init__(self, turn: str, offer: str = "") -> None:
-        """``offer``: of models, where this turn is to tell them."""
+        """``offer`` has the models, if this turn must report them."""
         self._turn = turn
         self._offer = offer
         self._message = {"message_id": f"msg_{turn}"}
         self._accepted = False
-        self._begun = False
+        self.begun = False
+        """Whether pi works on it, so that it can be aborted."""
         self._answers = 0
         self._parts: list[str] = []
         """Of this answer of the model."""
         self._status: AgentStatus | None = None
         self._outputs: dict[str, str] = {}
         self._inputs: dict[str, JsonObject] = {}
-        self._open: dict[str, str] = {}
+        self.questions: dict[str, str] = {}
+        """The questions that wait for an answer, by our ids; the values are pi's ids of the dialogs."""
         self.asked: set[str] = set()
         """All questions, by our ids."""
         self._stop = ""
@@ -54,26 +56,16 @@ class PiMapper:
         self.ended = False
 
     def go_on(self, *, begun: bool) -> list[TurnEvent]:
-        """For one who comes into the middle, since the beginning is lost; ``begun``: that it begins was told."""
+        """Begin in the middle, because the beginning is lost; ``begun`` says whether it was reported."""
         self._accepted = True
-        self._begun = begun
+        self.begun = begun
         return self._begin()
 
-    @property
-    def begun(self) -> bool:
-        """Whether pi works on it, so that it can be aborted."""
-        return self._begun
-
-    @property
-    def questions(self) -> Mapping[str, str]:
-        """Those that wait for an answer, by our id; the value is pi's id of the dialog."""
-        return self._open
-
     def has_closed(self, question: str) -> bool:
-        return question in self.asked and question not in self._open
+        return question in self.asked and question not in self.questions
 
     def take(self, record: JsonObject) -> list[TurnEvent]:
-        """What one line says. Nothing before pi has answered to the prompt counts, and nothing after the end."""
+        """The events of one line. Lines before pi's answer to the prompt do not count, nor those after the end."""
         if self.ended:
             return []
         match record:
@@ -101,21 +93,21 @@ class PiMapper:
                 return [self._retry(why)]
             case {"type": "extension_ui_request", "id": str(name)}:
                 return self._extension(name, record)
-            case {"type": "agent_settled"} if self._begun:
+            case {"type": "agent_settled"} if self.begun:
                 return self._end()
         return []
 
     def died(self) -> list[TurnEvent]:
-        """The end of a turn whose process is gone, for those who come after it."""
+        """The last events of a turn whose process is gone."""
         self._stop, self._error, self._aborted = "error", "the agent's process ended in the middle of the turn", False
         return [] if self.ended else [*self._begin(), *self._end("agent_down")]
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> list[TurnEvent]:
-        if self._begun:
+        if self.begun:
             return []
-        self._begun = True
+        self.begun = True
         return [TurnEvent(Kind.MESSAGE_CREATE, {**self._message, "role": "agent"}), *offer_events(self._offer)]
 
     def _now(self, status: AgentStatus) -> list[TurnEvent]:
@@ -189,22 +181,22 @@ class PiMapper:
             case {"method": "select", "title": str(title)} if title.startswith(ASKED):
                 about = _parse(title.removeprefix(ASKED))
                 question = f"{self._turn}.{about.get('call')}"
-                self._open[question] = dialog
+                self.questions[question] = dialog
                 self.asked.add(question)
                 data = {"question_id": question, "text": str(about.get("text")), "options": list(OPTIONS)}
                 return [TurnEvent(Kind.QUESTION, {**data, "default": "deny"})]
             case {"method": "notify", "message": str(message)} if message.startswith(CLOSED):
                 about = _parse(message.removeprefix(CLOSED))
                 question = f"{self._turn}.{about.get('call')}"
-                if self._open.pop(question, None) is not None:
+                if self.questions.pop(question, None) is not None:
                     return [_closed(question, str(about.get("answer") or "deny"))]
         return []
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _end(self, code: str = "agent_failed") -> list[TurnEvent]:
-        closing = [_closed(question, "deny") for question in self._open]
-        self._open = {}
+        closing = [_closed(question, "deny") for question in self.questions]
+        self.questions = {}
         self.ended = True
         reason, error = self._reason(code)
         end = {**self._message, "reason": reason.value, **({"error": error} if error else {})}
@@ -231,7 +223,7 @@ def _text(result: JsonObject) -> str:
 
 
 def _short(args: JsonObject) -> JsonObject:
-    """What a tool is called with; a whole file's content is not for an event."""
+    """The arguments of a tool call, shortened: a whole file's content does not belong into an event."""
     return {
         key: f"{value[:_LONG]}…" if isinstance(value, str) and len(value) > _LONG else value
         for key, value in args.items()

@@ -24,7 +24,7 @@ class PiState:
 
 
 class Rpc:
-    """Requests to one process."""
+    """Sends requests to one process."""
 
     def __init__(self, supervisor: Supervisor, place: Place, found: AgentProcess) -> None:
         self._supervisor = supervisor

@@ -16,12 +16,12 @@ _NOTHING = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
 _USAGE = {**_NOTHING, "totalTokens": 0, "cost": {**_NOTHING, "total": 0}}
 
 
-def new_file(session: uuid.UUID, workdir: str, history: Sequence[PastMessage], provider: str, model: str) -> bytes:
+def new_file(conversation: uuid.UUID, workdir: str, history: Sequence[PastMessage], provider: str, model: str) -> bytes:
     """The content of the file. The agent's messages are attributed to ``model``."""
     now = time.time()
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(now))
     lines: list[dict[str, object]] = [
-        {"type": "session", "version": 3, "id": str(session), "timestamp": at, "cwd": workdir}
+        {"type": "session", "version": 3, "id": str(conversation), "timestamp": at, "cwd": workdir}
     ]
     parent: str | None = None
     for number, said in enumerate(_joined(history)):

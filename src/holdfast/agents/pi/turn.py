@@ -13,8 +13,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from holdfast.agents.base import AgentEvent, Cursor, Place
 from holdfast.agents.pi.mapper import PiMapper
 from holdfast.agents.pi.rpc import Rpc
-from holdfast.agents.supervisor import AgentProcess, Delivery, Line, Supervisor, follow_lines, read_lines, record
-from holdfast.errors import AgentDown, AgentFailed, ProcessNotFound
+from holdfast.agents.supervisor import AgentProcess, Delivery, OutputLine, Supervisor, follow_lines, read_lines, record
+from holdfast.agents.supervisor.output import find_process
+from holdfast.errors import AgentDown, AgentFailed
 from holdfast.sessions.use.processes import ProcessView
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
@@ -32,8 +33,8 @@ class PiTurn:
 
     async def events(self, after: Cursor) -> AsyncGenerator[AgentEvent, None]:
         """Yield the events after that cursor, to the end. Raises ``AgentDown`` if pi dies before."""
-        reader = _Reader(PiMapper(self._name, self._delivery.note.get("models", "")), *_position(after))
-        view = await self._process()
+        reader = _Reader(self._mapper(), *_position(after))
+        view = await find_process(self._place, self._delivery.process_id)
         start = self._delivery.output
         if view is None or view.kept_from > start:
             known = await self.load_record()
@@ -55,7 +56,7 @@ class PiTurn:
                 async for item in items:
                     if item is None:
                         await self._ask_whether_it_lives()
-                    for told in reader.take(item) if isinstance(item, Line) else ():
+                    for told in reader.take(item) if isinstance(item, OutputLine) else ():
                         if told.event.kind is Kind.FINALIZE:
                             await self._save(reader)
                         yield told
@@ -67,10 +68,13 @@ class PiTurn:
                 await self._save(reader)
             yield told
 
+    def _mapper(self) -> PiMapper:
+        return PiMapper(self._name, self._delivery.note.get("models", ""))
+
     async def so_far(self) -> tuple[PiMapper, ProcessView | None]:
         """Read the turn so far; the process is None if the runner does not know it any more."""
-        mapper = PiMapper(self._name, self._delivery.note.get("models", ""))
-        view = await self._process()
+        mapper = self._mapper()
+        view = await find_process(self._place, self._delivery.process_id)
         if view is not None:
             found, view = await read_lines(self._place, view.process_id, self._delivery.output)
             for one in found:
@@ -79,12 +83,12 @@ class PiTurn:
 
     async def wait_until(self, holds: Callable[[PiMapper], bool], seconds: float) -> PiMapper:
         """Wait until that holds, or the turn is over. Raises ``AgentDown`` if neither happens in time."""
-        mapper = PiMapper(self._name, self._delivery.note.get("models", ""))
+        mapper = self._mapper()
         lines = follow_lines(self._place, self._delivery.process_id, self._delivery.output, seconds)
         try:
             async with asyncio.timeout(seconds), contextlib.aclosing(lines) as items:
                 async for item in items:
-                    if isinstance(item, Line):
+                    if isinstance(item, OutputLine):
                         mapper.take(item.message)
                         if mapper.ended or holds(mapper):
                             return mapper
@@ -100,14 +104,8 @@ class PiTurn:
         if kept.whole:
             await record.save(self._place, await self._supervisor.directory(self._place), self._name, kept.told)
 
-    async def _process(self) -> ProcessView | None:
-        try:
-            return await self._place.sandbox.processes.get(self._place.session_id, self._delivery.process_id)
-        except ProcessNotFound:
-            return None
-
     async def _ask_whether_it_lives(self) -> None:
-        view = await self._process()
+        view = await find_process(self._place, self._delivery.process_id)
         if view is not None and view.running:
             rpc = Rpc(self._supervisor, self._place, AgentProcess(view, self._delivery.generation, ""))
             await rpc.state(self._supervisor.timeouts.hung)
@@ -136,7 +134,7 @@ class _Reader:
         self.recording.lose()
         return self._number(self.mapper.go_on(begun=self.skip > 0), self.offset)
 
-    def take(self, line: Line) -> list[AgentEvent]:
+    def take(self, line: OutputLine) -> list[AgentEvent]:
         events = self.mapper.take(line.message)
         fresh = self._number(events[:-1], line.start) + self._number(events[-1:], line.end)
         self.offset = line.end

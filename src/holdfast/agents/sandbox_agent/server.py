@@ -29,7 +29,7 @@ _SCRIPT = (
     'umask 077; read -r one < "$2"; read -r two < "$2"; printf %s "$one$two" > "$1"; '
     'exec sandbox-agent server --token "$one$two" --host 127.0.0.1 --port 0 --no-telemetry'
 )
-_ENVIRONMENT = {
+ENVIRONMENT: Final = {
     "SANDBOX_AGENT_REQUIRE_PREINSTALL": "1",  # what is not there is told, and not fetched from somewhere
     "SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS": str(24 * 3600 * 1000),
 }
@@ -39,10 +39,6 @@ _RETRY_SECONDS = 0.05
 
 def argv(directory: str) -> list[str]:
     return ["bash", "-c", _SCRIPT, "sandbox-agent", f"{directory}/{TOKEN_FILE}", _UUID]
-
-
-def environment() -> dict[str, str]:
-    return dict(_ENVIRONMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class AcpServer:
 
     async def post(self, message: JsonObject, seconds: float) -> None:
         """Send a message whose HTTP answer comes at once and is ignored; a real answer comes as an event."""
-        reply = await ask(self.place, self.server, "POST", self._path, message, seconds=seconds)
+        reply = await ask(self.place, self.server, "POST", f"{self.path}?agent={self.agent}", message, seconds=seconds)
         check_reply(reply)
 
     def hold_post(
@@ -74,7 +70,7 @@ class AcpServer:
                 refused(error)
                 raise
 
-        return hold_post(self.place, self.server, self._path, message, check)
+        return hold_post(self.place, self.server, f"{self.path}?agent={self.agent}", message, check)
 
     def events(self, after: int) -> AsyncGenerator[ServerSentEvent | None, None]:
         return events(self.place, self.server, self.path, str(after) if after > 0 else "")
@@ -83,10 +79,6 @@ class AcpServer:
     def path(self) -> str:
         """The path of its events."""
         return f"/v1/acp/{_ID}"
-
-    @property
-    def _path(self) -> str:
-        return f"/v1/acp/{_ID}?agent={self.agent}"
 
 
 def check_reply(reply: HttpReply) -> None:

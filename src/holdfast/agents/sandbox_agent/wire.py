@@ -7,20 +7,28 @@ the POST may have reached it.
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.agents.acp.messages import is_answer, request
+from holdfast.agents.acp.messages import is_answer, new_id, ping
 from holdfast.agents.base import Place
 from holdfast.agents.http import Server
-from holdfast.agents.sandbox_agent.cuts import Cuts
 from holdfast.agents.sandbox_agent.server import TOKEN_FILE, AcpServer, locate, message_of
-from holdfast.agents.sandbox_agent.tap import number_of, open_tap, read_tapped, with_gaps
-from holdfast.agents.supervisor import AgentProcess, Delivery, Journal, JsonObject, Line, Supervisor, Timeouts, parse
+from holdfast.agents.sandbox_agent.tap import Cuts, number_of, open_tap, read_tapped, with_gaps
+from holdfast.agents.supervisor import (
+    AgentProcess,
+    Delivery,
+    Journal,
+    JsonObject,
+    OutputLine,
+    Supervisor,
+    Timeouts,
+    parse,
+)
 from holdfast.agents.supervisor.home import write_file
 from holdfast.agents.supervisor.journal import stdin_lock
-from holdfast.agents.supervisor.output import OutputItem, let_go
+from holdfast.agents.supervisor.output import OutputItem, answer_within, find_process, require_running
+from holdfast.concurrency import Bounded, Broadcast, cancel_and_wait, next_or_silence
 from holdfast.errors import AgentDown, AgentError, FileMissing, HoldfastError, ProcessNotFound
 from holdfast.sessions.use.follow import Attached
 from holdfast.sessions.use.processes import ProcessView
@@ -42,7 +50,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Refusal:
+class RefusedRequest:
     """A request that the server itself has refused, so that the agent behind it never got it."""
 
     name: str
@@ -55,23 +63,22 @@ class Refusal:
         return {"jsonrpc": "2.0", "id": self.request.get("id"), "error": {"code": _REFUSED, "message": str(self.error)}}
 
 
-class Refusals:
+class RefusedRequests:
     """The refusals of one server; everyone who follows the server gets them."""
 
     def __init__(self) -> None:
-        self.all: list[Refusal] = []
-        self._news = asyncio.Event()
+        self.all: list[RefusedRequest] = []
+        self._news = Broadcast()
 
     @property
     def names(self) -> set[str]:
         return {one.name for one in self.all}
 
-    def add(self, refusal: Refusal) -> None:
+    def add(self, refusal: RefusedRequest) -> None:
         self.all.append(refusal)
-        self._news.set()
-        self._news = asyncio.Event()
+        self._news.send()
 
-    async def next(self, told: set[Refusal]) -> Refusal:
+    async def next(self, told: set[RefusedRequest]) -> RefusedRequest:
         """Wait for a refusal that is not in ``told``, add it there and return it."""
         while True:
             for one in self.all:
@@ -87,14 +94,14 @@ class HttpSupervisor(Supervisor):
     def __init__(self, agent: str, behind: str, timeouts: Timeouts | None = None) -> None:
         super().__init__(agent, timeouts)
         self._behind = behind
-        self._servers: dict[Key, Server] = {}
-        self._seen: dict[Key, int] = {}
-        self._uncut_since: dict[Key, int] = {}
+        self._servers = Bounded[Key, Server](_REMEMBERED)
+        self._seen = Bounded[Key, int](_REMEMBERED)
+        self._uncut_since = Bounded[Key, int](_REMEMBERED)
         """This daemon has read all events after that number live, so no death of a daemon can have caused a cut
         there."""
         self._held: dict[str, asyncio.Task[None]] = {}
-        self._refusals: dict[Key, Refusals] = {}
-        self._tapped: set[Key] = set()
+        self._refusals = Bounded[Key, RefusedRequests](_REMEMBERED)
+        self._tapped = Bounded[Key, None](_REMEMBERED)
 
     def journal(self, kind: str) -> Journal:
         if kind not in self._journals:
@@ -111,20 +118,20 @@ class HttpSupervisor(Supervisor):
         told = place.sandbox.processes.told(place.session_id)
         async with contextlib.aclosing(self._follow(place, process_id, offset, quiet)) as items:
             async for item in items:
-                if isinstance(item, Line):
+                if isinstance(item, OutputLine):
                     is_uncut = self._uncut_since.get(key, LAST) <= offset
                     if not is_uncut or told != place.sandbox.processes.told(place.session_id):
                         for word in await cuts.before(item.start):
-                            yield Line(item.start, item.start, word)
+                            yield OutputLine(item.start, item.start, word)
                 yield item
 
     async def _follow(
         self, place: Place, process_id: str, offset: int, quiet: float
     ) -> AsyncGenerator[OutputItem, None]:
-        last, failures, told = offset, 0, set[Refusal]()
+        last, failures, told = offset, 0, set[RefusedRequest]()
         yield Attached()
         while True:
-            view = await self._process(place, process_id)
+            view = await find_process(place, process_id)
             if view is None:
                 return
             if not view.running:
@@ -136,12 +143,12 @@ class HttpSupervisor(Supervisor):
                 return
             try:
                 stream = _or_refusals(self._lines(place, view, last), self._refusals_of(place, process_id), told)
-                async with contextlib.aclosing(_or_silence(stream, quiet)) as items:
+                async with contextlib.aclosing(next_or_silence(stream, quiet)) as items:
                     async for item in items:
-                        if isinstance(item, Refusal):
-                            yield Line(last, last, item.line)
+                        if isinstance(item, RefusedRequest):
+                            yield OutputLine(last, last, item.line)
                             continue
-                        if isinstance(item, Line):
+                        if isinstance(item, OutputLine):
                             last, failures = item.start, 0
                             if item.message.get("method") == EXITED:
                                 yield replace(view, written=LAST)
@@ -154,7 +161,7 @@ class HttpSupervisor(Supervisor):
                     raise
                 await asyncio.sleep(_RETRY_SECONDS * failures)
 
-    async def _lines(self, place: Place, view: ProcessView, after: int) -> AsyncGenerator[Line | int, None]:
+    async def _lines(self, place: Place, view: ProcessView, after: int) -> AsyncGenerator[OutputLine | int, None]:
         """Yield the events after that number; a plain number means that so many are lost. Raises ``AgentDown`` when the
         server ends."""
         acp = await self._server(place, view)
@@ -175,18 +182,18 @@ class HttpSupervisor(Supervisor):
                     self._remember(place, view.process_id, number)
                     told = parse(event.data.encode())
                     if told is not None:
-                        yield Line(number, number + 1, told)
+                        yield OutputLine(number, number + 1, told)
             if fresh:
                 raise AgentDown(f"{self.agent} hung up; the next message starts it again")
 
-    async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
+    async def read(self, place: Place, process_id: str, offset: int) -> Sequence[OutputLine]:
         """Read all events that are there now: those before the answer to a request that is sent now."""
-        view = await self._process(place, process_id)
+        view = await find_process(place, process_id)
         if view is None or not view.running:
             raise ProcessNotFound("the server is gone, and what it had kept with it")
-        found: list[Line] = []
-        id = _new_id()
-        async with contextlib.aclosing(self._exchange_lines(place, view, _ping(id), offset)) as lines:
+        found: list[OutputLine] = []
+        id = new_id()
+        async with contextlib.aclosing(self._exchange_lines(place, view, ping(id), offset)) as lines:
             async for line in lines:
                 if is_answer(line.message, id):
                     break
@@ -196,30 +203,29 @@ class HttpSupervisor(Supervisor):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def write_to(self, place: Place, process_id: str, line: bytes) -> None:
-        view = await self.require_running(place, process_id)
+        view = await require_running(place, process_id)
         acp = await self._server(place, view)
         await acp.post(message_of(line), self.timeouts.request)
 
     async def ask(
         self, place: Place, found: AgentProcess, line: bytes, is_answer: Callable[[JsonObject], bool], seconds: float
     ) -> JsonObject:
-        try:
-            async with asyncio.timeout(seconds):
-                after = self._seen.get((place.session_id, found.view.process_id), 0)
-                answers = self._exchange_lines(place, found.view, line, after)
-                async with contextlib.aclosing(answers) as lines:
-                    async for said in lines:
-                        if is_answer(said.message):
-                            return said.message
-        except TimeoutError:
-            raise AgentDown(
-                f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
-            ) from None
+        return (await self._ask(place, found.view, line, is_answer, seconds)).message
+
+    async def _ask(
+        self, place: Place, view: ProcessView, line: bytes, is_answer: Callable[[JsonObject], bool], seconds: float
+    ) -> OutputLine:
+        after = self._seen.get((place.session_id, view.process_id), 0)
+        answers = self._exchange_lines(place, view, line, after)
+        async with answer_within(seconds, self.agent), contextlib.aclosing(answers) as lines:
+            async for said in lines:
+                if is_answer(said.message):
+                    return said
         raise AgentDown(f"{self.agent} hung up; the next message starts it again")
 
     async def _exchange_lines(
         self, place: Place, view: ProcessView, line: bytes, after: int
-    ) -> AsyncGenerator[Line, None]:
+    ) -> AsyncGenerator[OutputLine, None]:
         """Yield events while a request is sent. The first request makes the server start its agent and its events."""
         acp = await self._server(place, view)
         async with acp.hold_post(message_of(line)) as replied:
@@ -227,7 +233,7 @@ class HttpSupervisor(Supervisor):
                 await self._wait_for_events(acp, replied)
             async with contextlib.aclosing(_unless(self._lines(place, view, after), replied)) as items:
                 async for item in items:
-                    if isinstance(item, Line):
+                    if isinstance(item, OutputLine):
                         if item.message.get("method") == EXITED:
                             raise AgentDown(
                                 f"the agent behind {self.agent} has ended; the next message starts it again"
@@ -246,18 +252,10 @@ class HttpSupervisor(Supervisor):
 
     async def position(self, place: Place, view: ProcessView) -> int:
         """Find the number of the newest event, by a request whose answer comes after all earlier events."""
-        id = _new_id()
-        after = self._seen.get((place.session_id, view.process_id), 0)
-        try:
-            async with asyncio.timeout(self.timeouts.request):
-                async with contextlib.aclosing(self._exchange_lines(place, view, _ping(id), after)) as lines:
-                    async for line in lines:
-                        if is_answer(line.message, id):
-                            self._hear_from(place, view, line.start)
-                            return line.start
-        except TimeoutError:
-            pass
-        raise AgentDown(f"{self.agent} does not answer; the next message starts it again")
+        id = new_id()
+        answer = await self._ask(place, view, ping(id), lambda told: is_answer(told, id), self.timeouts.request)
+        self._hear_from(place, view, answer.start)
+        return answer.start
 
     async def send(
         self, place: Place, view: ProcessView, line: bytes, name: str, heard: Callable[[], Awaitable[None]]
@@ -273,7 +271,9 @@ class HttpSupervisor(Supervisor):
 
         async def hold() -> None:
             try:
-                async with acp.hold_post(message, lambda error: refusals.add(Refusal(name, message, error))) as replied:
+                async with acp.hold_post(
+                    message, lambda error: refusals.add(RefusedRequest(name, message, error))
+                ) as replied:
                     sent.set_result(None)
                     await asyncio.wait([replied], timeout=_HEARD_SECONDS)
                     if name not in refusals.names:
@@ -288,31 +288,16 @@ class HttpSupervisor(Supervisor):
         task.add_done_callback(lambda _task: self._held.pop(name, None))
         await sent
 
-    def _refusals_of(self, place: Place, process_id: str) -> "Refusals":
-        if len(self._refusals) >= _REMEMBERED:
-            self._refusals.clear()
-        return self._refusals.setdefault((place.session_id, process_id), Refusals())
+    def _refusals_of(self, place: Place, process_id: str) -> "RefusedRequests":
+        return self._refusals.setdefault((place.session_id, process_id), RefusedRequests())
 
     async def let_go(self, name: str) -> None:
         """Close the connection of a request whose answer has come."""
         task = self._held.get(name)
         if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+            await cancel_and_wait(task)
 
     # -- where it is ---------------------------------------------------------------------------------------------------
-
-    async def require_running(self, place: Place, process_id: str) -> ProcessView:
-        view = await self._process(place, process_id)
-        if view is None or not view.running:
-            raise AgentDown(f"the process of {self.agent} is not there; the next message starts it")
-        return view
-
-    async def _process(self, place: Place, process_id: str) -> ProcessView | None:
-        try:
-            return await place.sandbox.processes.get(place.session_id, process_id)
-        except ProcessNotFound:
-            return None
 
     async def _server(self, place: Place, view: ProcessView) -> AcpServer:
         key = (place.session_id, view.process_id)
@@ -323,35 +308,27 @@ class HttpSupervisor(Supervisor):
                     server = await locate(place, view, await self.directory(place))
             except TimeoutError:
                 raise AgentDown(f"{self.agent} listens nowhere; the next message starts it again") from None
-            if len(self._servers) >= _REMEMBERED:
-                self._servers.clear()
             self._servers[key] = server
         return AcpServer(place, server, self._behind)
 
     async def read_along(self, place: Place, view: ProcessView) -> None:
-        """From now on nothing is lost that the server says, whether or not a daemon hears it."""
+        """Start the tap, so that nothing is lost that the server says, even if no daemon listens."""
         key = (place.session_id, view.process_id)
         if key not in self._tapped:
             acp = await self._server(place, view)
             await open_tap(place, view, f"{await self.directory(place)}/{TOKEN_FILE}", acp.server.port, acp.path)
-            if len(self._tapped) >= _REMEMBERED:
-                self._tapped.clear()
-            self._tapped.add(key)
+            self._tapped[key] = None
 
     def _hear_from(self, place: Place, view: ProcessView, number: int) -> None:
-        if len(self._uncut_since) >= _REMEMBERED:
-            self._uncut_since.clear()
         self._uncut_since.setdefault((place.session_id, view.process_id), number)
 
     def _remember(self, place: Place, process_id: str, number: int) -> None:
-        if len(self._seen) >= _REMEMBERED:
-            self._seen.clear()
         key = (place.session_id, process_id)
         self._seen[key] = max(self._seen.get(key, 0), number)
 
 
 class PostJournal(Journal):
-    """Notes before each POST, as the journal of a process's stdin has them before each line."""
+    """Saves a note before each POST, as the journal of a process's stdin does before each line."""
 
     def __init__(self, supervisor: HttpSupervisor, kind: str) -> None:
         super().__init__(supervisor.agent, kind, supervisor.directory)
@@ -370,7 +347,7 @@ class PostJournal(Journal):
             known = await self.arrived(place, *key)
             if known is not None:
                 return known
-            view = await self._supervisor.require_running(place, process.process_id)
+            view = await require_running(place, process.process_id)
             await self._supervisor.read_along(place, view)
             at = await self._supervisor.position(place, view)
             delivery = Delivery(view.process_id, generation, 0, 0, at, dict(note or {}))
@@ -397,18 +374,9 @@ class PostJournal(Journal):
         await self._supervisor.send(place, view, line, name, heard)
 
 
-def _new_id() -> str:
-    return f"holdfast-{secrets.token_hex(8)}"
-
-
-def _ping(id: str) -> bytes:
-    """A request that every agent answers at once, because it does not know it."""
-    return request(id, "_holdfast/ping", {})
-
-
 async def _or_refusals(
-    stream: AsyncGenerator[Line | int, None], refusals: Refusals, told: set[Refusal]
-) -> AsyncGenerator[Line | int | Refusal, None]:
+    stream: AsyncGenerator[OutputLine | int, None], refusals: RefusedRequests, told: set[RefusedRequest]
+) -> AsyncGenerator[OutputLine | int | RefusedRequest, None]:
     """Yield the same items, and the server's refusals as soon as they come."""
     async with contextlib.aclosing(stream):
         while True:
@@ -421,44 +389,28 @@ async def _or_refusals(
                         if refusal.done():
                             yield refusal.result()
                     finally:
-                        await let_go(refusal)
+                        await cancel_and_wait(refusal)
                 item = coming.result()
             finally:
-                await let_go(coming)
-            yield item
-
-
-async def _or_silence(
-    stream: AsyncGenerator[Line | int | Refusal, None], seconds: float
-) -> AsyncGenerator[Line | int | Refusal | None, None]:
-    """Yield the same items, and None each time that nothing came for ``seconds``."""
-    async with contextlib.aclosing(stream):
-        while True:
-            coming = asyncio.ensure_future(anext(stream))
-            try:
-                while not (await asyncio.wait([coming], timeout=seconds))[0]:
-                    yield None
-                item = coming.result()
-            finally:
-                await let_go(coming)
+                await cancel_and_wait(coming)
             yield item
 
 
 async def _unless(
-    stream: AsyncGenerator[Line | int, None], replied: "asyncio.Future[None]"
-) -> AsyncGenerator[Line | int, None]:
+    stream: AsyncGenerator[OutputLine | int, None], replied: "asyncio.Future[None]"
+) -> AsyncGenerator[OutputLine | int, None]:
     """Yield the same items, until the request that they belong to has failed."""
     async with contextlib.aclosing(stream):
         while True:
             coming = asyncio.ensure_future(anext(stream))
             try:
                 if not replied.done():
-                    waits: list[asyncio.Future[Line | int] | asyncio.Future[None]] = [coming, replied]
+                    waits: list[asyncio.Future[OutputLine | int] | asyncio.Future[None]] = [coming, replied]
                     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 if replied.done() and not coming.done():
                     replied.result()
                     await asyncio.wait([coming])
                 item = coming.result()
             finally:
-                await let_go(coming)
+                await cancel_and_wait(coming)
             yield item

@@ -13,6 +13,7 @@ from holdfast.vocabulary.models import channel_tag
 
 _PACKAGE = Path(holdfast.__file__).parent
 _INSIDE = "agents/scripted/inside"
+_MODULE = "holdfast.agents.scripted.inside.main"
 _MODULES = ("protocol/compact_json.py", *(f"{_INSIDE}/{name}.py" for name in ("script", "disk", "command", "main")))
 _PARENTS = ("", "protocol/", "agents/", "agents/scripted/", f"{_INSIDE}/")
 _NEVER = (1980, 1, 1, 0, 0, 0)  # the same content gives the same file
@@ -49,7 +50,7 @@ def generation_of(command: str, channel: str) -> int | None:
 
 def start_line(archive: str, home: str, mark: str) -> str:
     """The command line for bash: it uses the runtime bundle's Python, or else the image's own."""
-    code = f"import sys; sys.path.insert(0, {archive!r}); from {_module()} import main; main()"
+    code = f"import sys; sys.path.insert(0, {archive!r}); from {_MODULE} import main; main()"
     python = f"-I -S -X frozen_modules=on -c {shlex.quote(code)} {shlex.quote(home)} {mark}"
     bundle = "/.holdfast"
     return (
@@ -57,7 +58,3 @@ def start_line(archive: str, home: str, mark: str) -> str:
         f'exec "$loader" --library-path {bundle}/lib {bundle}/bin/python {python}; done; '
         f"exec python3 {python}"
     )
-
-
-def _module() -> str:
-    return f"holdfast.{_INSIDE.replace('/', '.')}.main"

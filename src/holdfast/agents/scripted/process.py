@@ -7,29 +7,18 @@ each prompt itself. A start is named by its generation, so that two callers at o
 is made in each resolve of a thread, its answer is read here without a task for each piece.
 """
 
-import asyncio
 import contextlib
 import json
 import secrets
 
 from holdfast.agents.base import Brief, Place
 from holdfast.agents.scripted import package
-from holdfast.agents.supervisor.home import write_file
+from holdfast.agents.supervisor.home import agent_directory, is_there, write_file
 from holdfast.agents.supervisor.lines import JsonObject, Lines, lines_of
-from holdfast.errors import (
-    AgentDown,
-    AgentFailed,
-    AgentSessionMissing,
-    Conflict,
-    FileMissing,
-    ProcessNotFound,
-    ShellUnavailable,
-)
+from holdfast.agents.supervisor.output import answer_within
+from holdfast.errors import AgentDown, AgentFailed, AgentSessionMissing, Conflict, ProcessNotFound, ShellUnavailable
 from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import ProcessRequest, ProcessView
-from holdfast.vocabulary.models import channel_tag
-
-START_SECONDS = 20.0
 
 
 async def find(place: Place) -> tuple[ProcessView | None, int]:
@@ -46,9 +35,10 @@ async def find(place: Place) -> tuple[ProcessView | None, int]:
 async def launch(place: Place, where: str, generation: int) -> ProcessView:
     """Start the process of this generation; a repeated call returns the same process."""
     archive = f"{where}/{package.program_name()}"
-    await _upload_program(place, archive)
+    if not await is_there(place, archive):
+        await write_file(place, archive, package.program(), mode=0o644)
     mark = package.mark(place.channel, generation)
-    home = f"{where}/scripted/{channel_tag(place.channel)}"
+    home = agent_directory(where, "scripted", place.channel)
     line, brief = package.start_line(archive, home, mark), place.brief
     cwd = None if brief.workdir == Brief().workdir else brief.workdir  # the usual one is where it is anyway
     request = ProcessRequest(cmd=line, stdin=True, cwd=cwd, env=brief.environment)
@@ -56,14 +46,6 @@ async def launch(place: Place, where: str, generation: int) -> ProcessView:
         return await place.sandbox.processes.start(place.session_id, request, idempotency_key=mark)
     except ShellUnavailable as error:
         raise AgentFailed(f"the scripted agent needs bash to start: {error}") from error
-
-
-async def _upload_program(place: Place, archive: str) -> None:
-    files = place.sandbox.files
-    try:
-        await files.stat(place.session_id, archive, follow=False)
-    except FileMissing:
-        await write_file(place, archive, package.program(), mode=0o644)
 
 
 async def ask(place: Place, view: ProcessView, op: str, fields: JsonObject, seconds: float) -> None:
@@ -74,12 +56,8 @@ async def ask(place: Place, view: ProcessView, op: str, fields: JsonObject, seco
     nonce = secrets.token_hex(8)
     line = json.dumps({**fields, "id": nonce, "op": op}).encode() + b"\n"
     try:
-        async with asyncio.timeout(seconds):
+        async with answer_within(seconds, what=f" {op}"):
             answer = await _exchange(place, view, nonce, line)
-    except TimeoutError:
-        raise AgentDown(
-            f"the agent did not answer {op} within {seconds:.0f} s; the next message starts it again"
-        ) from None
     except (ProcessNotFound, Conflict) as error:
         raise AgentDown(f"the agent takes no requests: {error}; the next message starts it again") from error
     _check(op, answer)

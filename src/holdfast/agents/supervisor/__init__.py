@@ -4,10 +4,9 @@
 ``lines`` reads its output. Nothing in here knows what the agents' messages mean.
 """
 
-from holdfast.agents.supervisor.home import agent_directory
 from holdfast.agents.supervisor.journal import Delivery, Journal
 from holdfast.agents.supervisor.launch import AGENT_BIN, Launch
-from holdfast.agents.supervisor.lines import JsonObject, Line, Lines, lines_of, parse
+from holdfast.agents.supervisor.lines import JsonObject, OutputLine, parse
 from holdfast.agents.supervisor.output import follow_lines, read_lines
 from holdfast.agents.supervisor.supervisor import AgentProcess, Supervisor, Timeouts
 
@@ -18,13 +17,10 @@ __all__ = [
     "Journal",
     "JsonObject",
     "Launch",
-    "Line",
-    "Lines",
+    "OutputLine",
     "Supervisor",
     "Timeouts",
-    "agent_directory",
     "follow_lines",
-    "lines_of",
     "parse",
     "read_lines",
 ]

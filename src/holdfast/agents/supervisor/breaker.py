@@ -13,7 +13,7 @@ PAUSES = (0.0, 1.0, 4.0)
 
 
 @dataclass(slots=True)
-class Breaker:
+class StartBreaker:
     """The circuit breaker of one agent in one channel."""
 
     clock: Callable[[], float]
@@ -28,13 +28,13 @@ class Breaker:
 
     @property
     def closed_for(self) -> float:
-        """Seconds until a start is allowed again; 0 means now."""
+        """The seconds until a start is allowed again; 0 means now."""
         recent = self._recent()
         return 0.0 if len(recent) < MOST_FAILURES else recent[-MOST_FAILURES] + WINDOW_SECONDS - self.clock()
 
     @property
     def pause(self) -> float:
-        """Seconds to wait before the next start."""
+        """The seconds to wait before the next start."""
         recent = self._recent()
         if not recent:
             return 0.0

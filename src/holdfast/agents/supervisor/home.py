@@ -1,10 +1,12 @@
 """The directory for agents' files in a sandbox: apart from the user's own files, and on the disk that survives a
 sleep."""
 
+import hashlib
 import secrets
 from collections.abc import AsyncIterator
 
 from holdfast.agents.base import Place
+from holdfast.concurrency import Bounded
 from holdfast.errors import AgentDown, AgentFailed, FileMissing
 from holdfast.sessions.use.processes import ProcessRequest, ProcessView
 from holdfast.vocabulary.models import channel_tag
@@ -32,6 +34,18 @@ async def root(place: Place) -> str:
     return f"{home.rstrip('/')}/.holdfast-agents"
 
 
+class Roots:
+    """Remembers the directory of all agents in each sandbox."""
+
+    def __init__(self) -> None:
+        self._known = Bounded[str, str](10_000)
+
+    async def find(self, place: Place) -> str:
+        if place.session_id not in self._known:
+            self._known[place.session_id] = await root(place)
+        return self._known[place.session_id]
+
+
 async def _probe(place: Place, key: str) -> ProcessView:
     """Run the command that prints the home directory, and return its process when it has ended."""
     processes = place.sandbox.processes
@@ -47,6 +61,11 @@ def agent_directory(root: str, agent: str, channel: str) -> str:
     return f"{root}/{agent}/{channel_tag(channel)}"
 
 
+def file_name(text: str) -> str:
+    """A file name for any text, such as an id that somebody else has made."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
 async def read_file(place: Place, path: str, start: int = 0, most: int = MOST_LOG_BYTES) -> bytes:
     """Read a file from ``start`` to its present end.
 
@@ -58,6 +77,15 @@ async def read_file(place: Place, path: str, start: int = 0, most: int = MOST_LO
         if count > most:
             raise AgentFailed(f"{path} in the sandbox has {count} bytes, which cannot be; remove it, and try again")
         return b"".join([piece async for piece in download.read(start, count)]) if count > 0 else b""
+
+
+async def is_there(place: Place, path: str) -> bool:
+    """Whether there is a file, or anything else, at this path."""
+    try:
+        await place.sandbox.files.stat(place.session_id, path, follow=False)
+    except FileMissing:
+        return False
+    return True
 
 
 async def find_file(place: Place, path: str) -> bytes | None:

@@ -16,17 +16,17 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Place
 from holdfast.agents.supervisor.home import find_file, write_file
 from holdfast.agents.supervisor.lines import parse
+from holdfast.agents.supervisor.output import find_process, require_running
+from holdfast.concurrency import Bounded, Broadcast, KeyedLocks
 from holdfast.errors import AgentDown, AgentFailed, Conflict, HoldfastError, ProcessNotFound
 from holdfast.sessions.use.processes import ProcessView
 
-_REMEMBERED = 10_000
 _NAME = re.compile(r"[0-9a-f]{40}")
-_LOCKS: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
+_LOCKS = KeyedLocks[tuple[str, str, str]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ class Journal:
         self._agent = agent
         self._kind = kind
         self._directory = directory
-        self._arrived: dict[tuple[str, str, str], Delivery] = {}  # this never changes again
+        self._arrived = Bounded[tuple[str, str, str], Delivery](10_000)  # this never changes again
         self.count = 0
         """How many deliveries this object has learnt to have arrived."""
-        self._news = asyncio.Event()
+        self._news = Broadcast()
 
     @staticmethod
     def name(*key: str) -> str:
@@ -108,12 +108,9 @@ class Journal:
         return self._remember(place, key, delivery)
 
     def _remember(self, place: Place, key: tuple[str, ...], delivery: Delivery) -> Delivery:
-        if len(self._arrived) >= _REMEMBERED:
-            self._arrived.clear()
         self._arrived[place.session_id, place.channel, self.name(*key)] = delivery
         self.count += 1
-        self._news.set()
-        self._news = asyncio.Event()
+        self._news.send()
         return delivery
 
     async def news(self, since: int) -> None:
@@ -138,7 +135,7 @@ class Journal:
             known = await self.arrived(place, *key)
             if known is not None:
                 return known
-            now = await _require_running(place, process.process_id)
+            now = await require_running(place, process.process_id)
             delivery = Delivery(
                 now.process_id, generation, now.input_bytes or 0, len(line), now.written, dict(note or {})
             )
@@ -174,22 +171,11 @@ async def write_line(agent: str, place: Place, process_id: str, line: bytes) -> 
 
 def stdin_lock(agent: str, place: Place) -> asyncio.Lock:
     """The lock on one agent's stdin, shared by all adapters of this daemon."""
-    return _LOCKS.setdefault((agent, place.session_id, place.channel), asyncio.Lock())
-
-
-async def _require_running(place: Place, process_id: str) -> ProcessView:
-    try:
-        view = await place.sandbox.processes.get(place.session_id, process_id)
-    except ProcessNotFound as error:
-        raise AgentDown("the agent's process is not there; the next message starts it") from error
-    if not view.running:
-        raise AgentDown("the agent's process has ended; the next message starts it")
-    return view
+    return _LOCKS.of((agent, place.session_id, place.channel))
 
 
 async def _has_arrived(place: Place, delivery: Delivery) -> bool:
-    try:
-        view = await place.sandbox.processes.get(place.session_id, delivery.process_id)
-    except ProcessNotFound:
+    view = await find_process(place, delivery.process_id)
+    if view is None:
         return True  # it cannot be known, so it must not be written again
     return view.input_bytes is None or view.input_bytes >= delivery.input_before + delivery.size

@@ -1,4 +1,4 @@
-"""Everything that is needed to start an agent: a program, its environment, its configuration; and a digest of all that.
+"""The data that is needed to start an agent: program, environment and configuration; and a digest of all that.
 
 The process is found again by a mark in its command line. The mark has the digest, so a process with another digest was
 started with another configuration.
@@ -53,7 +53,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LaunchMark:
     agent: str
     tag: str
     generation: int
@@ -64,7 +64,7 @@ def mark(agent: str, tag: str, generation: int, digest: str) -> str:
     return f": holdfast-agent:{agent}:{tag}:{generation}:{digest};"
 
 
-def mark_of(command: str) -> Mark | None:
+def mark_of(command: str) -> LaunchMark | None:
     """The mark in this command line; None if it did not start an agent."""
     found = _MARK.search(command)
-    return Mark(found[1], found[2], int(found[3]), found[4]) if found else None
+    return LaunchMark(found[1], found[2], int(found[3]), found[4]) if found else None

@@ -31,7 +31,7 @@ _NOTICE: Final = re.compile(b"|".join(re.escape(notice) for notice in _NOTICES))
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OutputLine:
     """One JSON object. ``start`` and ``end`` are offsets in the process's output; the next line begins at ``end``."""
 
     start: int
@@ -50,7 +50,7 @@ class Lines:
         self._torn = False  # the beginning of the line that is coming is missing
         self._notices: list[JsonObject] = []  # that came inside an unfinished line: they follow that line
 
-    def feed(self, chunk: Chunk) -> list[Line]:
+    def feed(self, chunk: Chunk) -> list[OutputLine]:
         if chunk.dropped:
             self._rest.clear()
             self._torn = True
@@ -64,25 +64,25 @@ class Lines:
             if line is not None:
                 found.append(line)
             end = chunk.offset + at
-            found += [Line(end, end, notice) for notice in self._notices]
+            found += [OutputLine(end, end, notice) for notice in self._notices]
             self._notices.clear()
         self._keep(chunk, at)
         return found
 
-    def _take_notices(self, chunk: Chunk) -> list[Line]:
+    def _take_notices(self, chunk: Chunk) -> list[OutputLine]:
         found = list(notices_in(chunk.data))
         if self._rest:
             self._notices += [notice for notice, _start, _end in found]
             return []
-        return [Line(chunk.offset + start, chunk.offset + end, notice) for notice, start, end in found]
+        return [OutputLine(chunk.offset + start, chunk.offset + end, notice) for notice, start, end in found]
 
-    def _finish(self, chunk: Chunk, at: int, newline: int) -> Line | None:
+    def _finish(self, chunk: Chunk, at: int, newline: int) -> OutputLine | None:
         start = self._start if self._rest else chunk.offset + at
         data = bytes(self._rest) + chunk.data[at:newline]
         torn, self._torn = self._torn, False
         self._rest.clear()
         told = None if torn or len(data) > self._most else parse(data)
-        return None if told is None else Line(start, chunk.offset + newline + 1, told)
+        return None if told is None else OutputLine(start, chunk.offset + newline + 1, told)
 
     def _keep(self, chunk: Chunk, at: int) -> None:
         if at >= len(chunk.data):
@@ -96,7 +96,7 @@ class Lines:
             self._torn = True
 
 
-async def lines_of(lines: Lines, chunk: Chunk) -> AsyncGenerator[Line]:
+async def lines_of(lines: Lines, chunk: Chunk) -> AsyncGenerator[OutputLine]:
     """Do ``feed`` in short steps, because a chunk may be a million empty lines."""
     if chunk.stream != STDOUT:  # a notice must not be cut into two
         for line in lines.feed(chunk):

@@ -4,17 +4,16 @@ The last report is saved in the agent's own directory, so that the next daemon d
 is stored with its prompt, so everyone who reads the turn, however often, gets the same events.
 """
 
-import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.agents.base import Place
-from holdfast.agents.supervisor.home import find_file, write_file
+from holdfast.agents.supervisor.home import file_name, find_file, write_file
 from holdfast.agents.supervisor.lines import parse
+from holdfast.concurrency import Bounded
+from holdfast.errors import AgentFailed
 from holdfast.vocabulary.models import Model
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
-
-_REMEMBERED = 10_000
 
 
 class Offers:
@@ -22,31 +21,33 @@ class Offers:
 
     def __init__(self, directory: Callable[[Place], Awaitable[str]]) -> None:
         self._directory = directory
-        self._told: dict[tuple[str, str, str], str] = {}
+        self._told = Bounded[tuple[str, str, str], str](10_000)
 
-    async def news(self, place: Place, session: str, models: Sequence[Model], current: Model) -> str:
+    async def news(self, place: Place, conversation: str, models: Sequence[Model], current: Model) -> str:
         """Return the offer that the next prompt must report; empty if it was reported before."""
         offer = json.dumps({"models": [model.id for model in models], "current": current.id})
-        key = (place.session_id, place.channel, session)
+        key = (place.session_id, place.channel, conversation)
         if key not in self._told:
-            known = await find_file(place, await self._path(place, session))
-            self._remember(key, (known or b"").decode(errors="replace"))
+            known = await find_file(place, await self._path(place, conversation))
+            self._told[key] = (known or b"").decode(errors="replace")
         return "" if self._told[key] == offer else offer
 
-    async def keep(self, place: Place, session: str, offer: str) -> None:
+    async def keep(self, place: Place, conversation: str, offer: str) -> None:
         """Save an offer as reported, once its prompt was given to the agent."""
         if offer:
-            await write_file(place, await self._path(place, session), offer.encode())
-            self._remember((place.session_id, place.channel, session), offer)
+            await write_file(place, await self._path(place, conversation), offer.encode())
+            self._told[place.session_id, place.channel, conversation] = offer
 
-    def _remember(self, key: tuple[str, str, str], offer: str) -> None:
-        if len(self._told) >= _REMEMBERED:
-            self._told.clear()
-        self._told[key] = offer
+    async def _path(self, place: Place, conversation: str) -> str:
+        return f"{await self._directory(place)}/offers/{file_name(conversation)}"
 
-    async def _path(self, place: Place, session: str) -> str:
-        name = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-        return f"{await self._directory(place)}/offers/{name}"
+
+def pick(agent: str, models: Sequence[Model], wanted: str | None) -> Model:
+    """The model with this id, or the first. Raises ``AgentFailed`` if it is not among those that the agent can use."""
+    for model in models:
+        if wanted in (None, model.id):
+            return model
+    raise AgentFailed(f"{agent} cannot use the model {wanted}; it can use {', '.join(model.id for model in models)}")
 
 
 def offer_events(offer: object) -> list[TurnEvent]:

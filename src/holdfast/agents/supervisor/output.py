@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from holdfast.agents.base import Place
-from holdfast.agents.supervisor.lines import Line, Lines, lines_of
-from holdfast.errors import ProcessNotFound
+from holdfast.agents.supervisor.lines import Lines, OutputLine, lines_of
+from holdfast.concurrency import next_or_silence
+from holdfast.errors import AgentDown, ProcessNotFound
 from holdfast.protocol.messages import STDERR
 from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import ProcessView
@@ -16,8 +16,7 @@ _READ_BYTES = 1 << 20
 _COMPLAINT_WINDOW = 64 << 10
 _COMPLAINT_BYTES = 2000
 
-Item = Attached | Chunk | ProcessView
-OutputItem = Attached | Line | ProcessView | int | None
+OutputItem = Attached | OutputLine | ProcessView | int | None
 """See ``follow_lines``."""
 
 
@@ -31,20 +30,23 @@ async def follow_lines(place: Place, process_id: str, offset: int, quiet: float)
     """
     lines = Lines()
     output = place.sandbox.processes.follow(place.session_id, process_id, offset=offset)
-    async with contextlib.aclosing(or_silence(output, quiet)) as items:
-        async for item in items:
-            if not isinstance(item, Chunk):
-                yield item
-                continue
-            if item.dropped:
-                yield item.dropped
-            async for line in lines_of(lines, item):
-                yield line
+    try:
+        async with contextlib.aclosing(next_or_silence(output, quiet)) as items:
+            async for item in items:
+                if not isinstance(item, Chunk):
+                    yield item
+                    continue
+                if item.dropped:
+                    yield item.dropped
+                async for line in lines_of(lines, item):
+                    yield line
+    except ProcessNotFound:
+        return
 
 
-async def read_lines(place: Place, process_id: str, offset: int) -> tuple[list[Line], ProcessView]:
+async def read_lines(place: Place, process_id: str, offset: int) -> tuple[list[OutputLine], ProcessView]:
     """Read all complete lines from ``offset`` on, and return them with the process as it was at the last read."""
-    lines, found = Lines(), list[Line]()
+    lines, found = Lines(), list[OutputLine]()
     while True:
         chunks, view = await place.sandbox.processes.read(
             place.session_id, process_id, offset=offset, limit=_READ_BYTES
@@ -61,10 +63,7 @@ async def complaint(place: Place, view: ProcessView) -> str:
     ended."""
     try:
         chunks, _ = await place.sandbox.processes.read(
-            place.session_id,
-            view.process_id,
-            offset=max(view.written - _COMPLAINT_WINDOW, 0),
-            limit=_COMPLAINT_WINDOW,
+            place.session_id, view.process_id, offset=max(view.written - _COMPLAINT_WINDOW, 0), limit=_COMPLAINT_WINDOW
         )
     except ProcessNotFound:
         return ""
@@ -73,40 +72,30 @@ async def complaint(place: Place, view: ProcessView) -> str:
     return said[-_COMPLAINT_BYTES:].decode(errors="replace").strip()
 
 
-async def or_silence(output: AsyncGenerator[Item, None], seconds: float) -> AsyncGenerator[Item | None, None]:
-    """Yield the same items, and None each time that nothing came for ``seconds``.
-
-    It ends if the process is not known any more.
-    """
-    async with contextlib.aclosing(output):
-        while True:
-            coming = asyncio.ensure_future(anext(output, None))
-            try:
-                while not (await asyncio.wait([coming], timeout=seconds))[0]:
-                    yield None
-                item = coming.result()
-            except ProcessNotFound:
-                return
-            finally:
-                await let_go(coming)
-            if item is None:
-                return
-            yield item
+async def find_process(place: Place, process_id: str) -> ProcessView | None:
+    """Find a process; None if the runner does not know it any more."""
+    try:
+        return await place.sandbox.processes.get(place.session_id, process_id)
+    except ProcessNotFound:
+        return None
 
 
-async def let_go(coming: "asyncio.Future[Any]") -> None:
-    """Cancel the wait for the next item, and wait until it has ended.
+async def require_running(place: Place, process_id: str) -> ProcessView:
+    """Return a process that runs, or raise ``AgentDown``."""
+    view = await find_process(place, process_id)
+    if view is None or not view.running:
+        state = "is not there" if view is None else "has ended"
+        raise AgentDown(f"the agent's process {state}; the next message starts it")
+    return view
 
-    A second cancellation in the meantime must not cut this short, because a generator that still runs cannot be closed.
-    """
-    coming.cancel()
-    canceled = False
-    while not coming.done():
-        try:
-            await asyncio.wait([coming])
-        except asyncio.CancelledError:
-            canceled = True
-    if not coming.cancelled():
-        coming.exception()  # retrieve it, so that asyncio does not log it
-    if canceled:
-        raise asyncio.CancelledError
+
+@contextlib.asynccontextmanager
+async def answer_within(seconds: float, agent: str = "the agent", what: str = "") -> AsyncGenerator[None, None]:
+    """Put a deadline on a request to an agent. Raises ``AgentDown`` if the block takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise AgentDown(
+            f"{agent} did not answer{what} within {seconds:.0f} s; the next message starts it again"
+        ) from None

@@ -6,16 +6,16 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from weakref import WeakValueDictionary
 
 from holdfast.agents.base import Place
 from holdfast.agents.known import how_to_install
 from holdfast.agents.supervisor import home, journal
-from holdfast.agents.supervisor.breaker import MOST_FAILURES, WINDOW_SECONDS, Breaker
+from holdfast.agents.supervisor.breaker import MOST_FAILURES, WINDOW_SECONDS, StartBreaker
 from holdfast.agents.supervisor.journal import Journal
 from holdfast.agents.supervisor.launch import Launch, mark_of
-from holdfast.agents.supervisor.lines import JsonObject, Line
-from holdfast.agents.supervisor.output import OutputItem, complaint, follow_lines, read_lines
+from holdfast.agents.supervisor.lines import JsonObject, OutputLine
+from holdfast.agents.supervisor.output import OutputItem, answer_within, complaint, follow_lines, read_lines
+from holdfast.concurrency import Bounded, KeyedLocks, cancel_and_wait
 from holdfast.errors import (
     AgentDown,
     AgentError,
@@ -35,7 +35,7 @@ KILL_MS = 5000
 _LAST_MOMENT_MS = 500
 _NOT_FOUND = 127
 _REMEMBERED = 10_000
-_STARTS: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
+_STARTS = KeyedLocks[tuple[str, str, str]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +75,17 @@ class Supervisor:
         self.agent = agent
         self.timeouts = timeouts or Timeouts()
         self._clock = clock
-        self._roots: dict[str, str] = {}
-        self._breakers: dict[tuple[str, str], Breaker] = {}
-        self._up: dict[tuple[str, str], str] = {}  # place -> the process that was last seen running
-        self._stopped: set[str] = set()  # processes that we have ended, so their end is no failure
+        self._roots = home.Roots()
+        self._breakers = Bounded[tuple[str, str], StartBreaker](_REMEMBERED)
+        self._up = Bounded[tuple[str, str], str](_REMEMBERED)  # place -> the process that was last seen running
+        self._stopped = Bounded[str, None](_REMEMBERED)  # processes that we have ended, so their end is no failure
         self._journals: dict[str, Journal] = {}
 
     # -- where ---------------------------------------------------------------------------------------------------------
 
     async def directory(self, place: Place) -> str:
         """Return the agent's own directory in this channel. It is created by the first start."""
-        known = self._roots.get(place.session_id)
-        if known is None:
-            if len(self._roots) >= _REMEMBERED:
-                self._roots.clear()
-            known = self._roots[place.session_id] = await home.root(place)
-        return home.agent_directory(known, self.agent, place.channel)
+        return home.agent_directory(await self._roots.find(place), self.agent, place.channel)
 
     def journal(self, kind: str) -> Journal:
         """The journal of this kind; always the same object, because it has a memory."""
@@ -122,18 +117,10 @@ class Supervisor:
         self._note_running(place, found)
         return found
 
-    @contextlib.asynccontextmanager
-    async def soon(self) -> AsyncGenerator[None, None]:
+    def soon(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Put the health deadline around the check before a turn, so that a silent runner costs no more than a silent
         agent."""
-        seconds = self.timeouts.health
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError:
-            raise AgentDown(
-                f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
-            ) from None
+        return answer_within(self.timeouts.health, self.agent)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -144,8 +131,7 @@ class Supervisor:
         configuration and no turn, is ended first. Raises ``AgentDown`` if it did not come up and may be tried again,
         ``AgentFailed`` if it makes no sense to try again soon.
         """
-        key = (self.agent, place.session_id, place.channel)
-        async with _STARTS.setdefault(key, asyncio.Lock()):
+        async with _STARTS.of((self.agent, place.session_id, place.channel)):
             found = await self.find(place)
             if found is not None and found.view.running:
                 if _may_stay(found, place, launch) and await self._answers(place, found, alive):
@@ -241,9 +227,7 @@ class Supervisor:
             heard = f". It said: {said}" if said else "; it said nothing"
             raise AgentDown(f"{self.agent} was started and did not get ready: {waited}{heard}")
         finally:
-            for task in (handshake, ended):
-                task.cancel()
-            await asyncio.gather(handshake, ended, return_exceptions=True)
+            await cancel_and_wait(handshake, ended)
 
     async def _wait_for_end(self, place: Place, process_id: str) -> None:
         view = await place.sandbox.processes.get(place.session_id, process_id, wait_ms=int(self.timeouts.start * 1000))
@@ -257,14 +241,10 @@ class Supervisor:
             await self._end(place, found)
 
     async def _end(self, place: Place, found: AgentProcess) -> None:
-        if len(self._stopped) >= _REMEMBERED:
-            self._stopped.clear()
-        self._stopped.add(found.view.process_id)
+        self._stopped[found.view.process_id] = None
         await end(place, found.view)
 
     def _note_running(self, place: Place, found: AgentProcess) -> None:
-        if len(self._up) >= _REMEMBERED:
-            self._up.clear()
         self._up[place.session_id, place.channel] = found.view.process_id
 
     async def _count_death(self, place: Place, found: AgentProcess) -> None:
@@ -280,10 +260,8 @@ class Supervisor:
         said = await complaint(place, found.view)
         self._breaker(place).record_failure(f"it ended by itself, with {found.view.exit_code}: {said}")
 
-    def _breaker(self, place: Place) -> Breaker:
-        if len(self._breakers) >= _REMEMBERED:
-            self._breakers.clear()
-        return self._breakers.setdefault((place.session_id, place.channel), Breaker(self._clock))
+    def _breaker(self, place: Place) -> StartBreaker:
+        return self._breakers.setdefault((place.session_id, place.channel), StartBreaker(self._clock))
 
     # -- stdin and stdout ----------------------------------------------------------------------------------------------
 
@@ -291,40 +269,26 @@ class Supervisor:
         """Follow its output from ``offset`` on: see ``follow_lines``."""
         return follow_lines(place, process_id, offset, quiet)
 
-    async def read(self, place: Place, process_id: str, offset: int) -> Sequence[Line]:
+    async def read(self, place: Place, process_id: str, offset: int) -> Sequence[OutputLine]:
         """Read its output from ``offset`` on. Raises ``ProcessNotFound`` if the runner does not know it any more."""
         lines, _view = await read_lines(place, process_id, offset)
         return lines
 
-    async def write(self, place: Place, found: AgentProcess, line: bytes) -> None:
-        """Write a line whose loss or repetition does no harm. Other lines go through ``journal``."""
-        await self.write_to(place, found.view.process_id, line)
-
     async def write_to(self, place: Place, process_id: str, line: bytes) -> None:
+        """Write a line whose loss or repetition does no harm. Other lines go through ``journal``."""
         await journal.write_line(self.agent, place, process_id, line)
 
     async def ask(
         self, place: Place, found: AgentProcess, line: bytes, is_answer: Callable[[JsonObject], bool], seconds: float
     ) -> JsonObject:
         """Write a request to stdin and return the line that answers it. Raises ``AgentDown`` if none comes in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._exchange(place, found, line, is_answer)
-        except TimeoutError:
-            raise AgentDown(
-                f"{self.agent} did not answer within {seconds:.0f} s; the next message starts it again"
-            ) from None
-
-    async def _exchange(
-        self, place: Place, found: AgentProcess, line: bytes, is_answer: Callable[[JsonObject], bool]
-    ) -> JsonObject:
         view = found.view
         following = follow_lines(place, view.process_id, view.written, self.timeouts.request)
-        async with contextlib.aclosing(following):
+        async with answer_within(seconds, self.agent), contextlib.aclosing(following):
             async for item in following:
                 if isinstance(item, Attached):
-                    await self.write(place, found, line)
-                elif isinstance(item, Line) and is_answer(item.message):
+                    await self.write_to(place, view.process_id, line)
+                elif isinstance(item, OutputLine) and is_answer(item.message):
                     return item.message
         raise AgentDown(f"the process of {self.agent} has ended; the next message starts it again")
 

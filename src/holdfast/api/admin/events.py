@@ -5,25 +5,75 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.responses import Response
 
-from holdfast.api.admin.event_models import EventList, EventOut, in_stream
 from holdfast.api.edge.caller import CallerOf
-from holdfast.api.protocols import EventService
 from holdfast.api.settings import ApiSettings
-from holdfast.api.wire.common import failures, reply
+from holdfast.api.wire.common import reply
+from holdfast.api.wire.models import From, Output
 from holdfast.api.wire.patterns import GIVEN_ID
-from holdfast.api.wire.sse import Event, EventStream
+from holdfast.api.wire.routes import READ, Routes
+from holdfast.api.wire.sse import EventStream, ServerEvent
+from holdfast.api.wire.text import Timestamp
 from holdfast.errors import BadInput
-from holdfast.records.events import EventRow
-from holdfast.sessions.telling.event_kinds import Kind
-from holdfast.sessions.telling.events import Filter
+from holdfast.records.events import EventPage, EventRow
+from holdfast.sessions.telling.event_kinds import EventKind
+from holdfast.sessions.telling.events import EventFeed, Filter, Gap
 from holdfast.store import ThreadKind
 from holdfast.vocabulary.thread_keys import MAX_KEY
 
+SESSION = "session"
+"""One name for all of them in a stream: ``error`` is what a stream that breaks off ends with."""
+THREAD = "thread"
+"""And one for those of threads: who listens to sessions does not hear of them."""
+GAP = "gap"
+
+
+def _or_none(session_id: str) -> str | None:
+    return session_id or None
+
+
+class EventOut(Output, record=EventRow):
+    """``data`` is the session right after it: status, reason, error, image and metadata. Of a thread, whose kinds begin
+    with ``thread.``, it is what happened; its ``session_id`` is null while it has no sandbox."""
+
+    seq: int
+    kind: str
+    session_id: Annotated[str | None, From(by=_or_none)]
+    thread_id: str | None = None
+    thread_key: str | None = None
+    at: Timestamp
+    data: dict[str, Any]
+
+
+class EventList(Output, record=EventPage):
+    """``next`` is the ``after`` of the next request. If ``after + 1`` is below ``oldest``, events were missed."""
+
+    events: list[EventOut]
+    next: int
+    oldest: int
+    newest: int
+
+
+class GapOut(Output, record=Gap):
+    """Events after ``after`` are gone; the stream goes on with ``oldest``."""
+
+    after: int
+    oldest: int
+
+
+def in_stream(told: EventRow | Gap) -> ServerEvent:
+    """The id of an event is its number; that of a gap is the last number that is gone."""
+    if isinstance(told, Gap):
+        return ServerEvent(GAP, GapOut.of(told).model_dump_json(), str(told.oldest - 1))
+    return ServerEvent(
+        SESSION if told.thread_id is None else THREAD, EventOut.of(told).model_dump_json(), str(told.seq)
+    )
+
+
 MAX_SEQ = 10**18
-KINDS = [*map(str, Kind), *map(str, ThreadKind)]
+KINDS = [*map(str, EventKind), *map(str, ThreadKind)]
 
 _REPLY: dict[int | str, dict[str, Any]] = {
     200: {
@@ -34,11 +84,11 @@ _REPLY: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(events: EventService, settings: ApiSettings) -> APIRouter:
-    routes = APIRouter(tags=["events"])
+def router(events: EventFeed, settings: ApiSettings) -> Routes:
+    routes = Routes("events")
 
-    @routes.get("/v1/events", responses=failures(422, 503) | _REPLY, summary="What happens to sessions and threads")
-    async def follow(
+    @routes.get("/v1/events", "What happens to sessions and threads", scope=READ, fails=(422, 503), responses=_REPLY)
+    async def follow_events(
         caller: CallerOf,
         after: Annotated[
             int | None, Query(ge=0, le=MAX_SEQ, description="From the event after this one; without: the oldest kept")
@@ -70,8 +120,8 @@ def router(events: EventService, settings: ApiSettings) -> APIRouter:
 
 
 async def stream(
-    events: EventService, after: int | None, wanted: Filter, limit: int | None
-) -> AsyncGenerator[Event, None]:
+    events: EventFeed, after: int | None, wanted: Filter, limit: int | None
+) -> AsyncGenerator[ServerEvent, None]:
     sent = 0
     async with aclosing(events.follow(after, wanted)) as following:
         async for told in following:
@@ -91,7 +141,7 @@ def number(last_event_id: str) -> int | None:
 
 
 def kinds(given: Sequence[str] | None) -> list[str] | None:
-    """``?kind=a&kind=b,c`` as kinds; nothing named means all."""
+    """Read ``?kind=a&kind=b,c``. Nothing named means all."""
     names = [name for text in given or () for part in text.split(",") if (name := part.strip())]
     if any(name not in KINDS for name in names):
         raise BadInput(f"kind: must be one of {', '.join(KINDS)}")

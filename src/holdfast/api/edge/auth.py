@@ -5,14 +5,15 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.api.edge.access import need_of
+from holdfast.api.edge.access import Access
 from holdfast.api.edge.caller import put_caller
 from holdfast.api.edge.failures import NO_UPGRADE, refuse
 from holdfast.api.edge.lockout import while_known
-from holdfast.api.protocols import KeyService, SessionService
 from holdfast.api.wire.common import checked_session_id
+from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Caller
 from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized, UpgradeRequired
+from holdfast.sessions.service import SessionService
 
 SIGNED = "/v1/files/"
 """Links that carry their own proof, which their route checks; a key is neither needed nor looked at."""
@@ -27,13 +28,14 @@ Headers = Iterable[tuple[bytes, bytes]]
 class Guard:
     """ASGI middleware that lets a request through or answers 401, 403 or 404 before its body is read."""
 
-    def __init__(self, app: ASGIApp, keys: KeyService, sessions: SessionService) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing, sessions: SessionService, access: Access) -> None:
         self._app = app
         self._keys = keys
         self._sessions = sessions
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or _is_open(scope):
+        if scope["type"] == "lifespan" or self._is_open(scope):
             await self._app(scope, receive, send)
             return
         try:
@@ -48,6 +50,17 @@ class Guard:
         else:
             await self._app(scope, *while_known(self._keys, caller, scope, receive, send))
 
+    def _is_open(self, scope: Scope) -> bool:
+        """Say whether this needs no key: health and metrics on this machine, and what no route with a scope fits."""
+        path: str = scope["path"]
+        if path.startswith(SIGNED):
+            return True
+        if path == "/v1" or path.startswith("/v1/"):
+            return False
+        if path in LOCAL_ONLY:
+            return is_local(scope)
+        return self._access.need_of(_method(scope), path) is None
+
     def _authenticated(self, scope: Scope) -> Caller:
         token = bearer(scope["headers"])
         caller = None if token is None else self._keys.caller(token)
@@ -56,12 +69,12 @@ class Guard:
         return caller
 
     async def _authorize(self, scope: Scope, caller: Caller) -> None:
-        """Is this in the key's scope, and is the session one of its own?"""
+        """Raise unless the key's scope allows this and the session is one of its own."""
         if caller.sees_all:
             return
         method = _method(scope)
-        need = need_of(method, scope["path"])
-        if need is None and method == "GET" and need_of("WS", scope["path"]) is not None:
+        need = self._access.need_of(method, scope["path"])
+        if need is None and method == "GET" and self._access.need_of("WS", scope["path"]) is not None:
             raise UpgradeRequired(NO_UPGRADE)
         if need is None:
             raise NotFound(f"there is no {method} at {scope['path'][:200]}; /docs lists what there is")
@@ -72,7 +85,7 @@ class Guard:
 
 
 def bearer(headers: Headers) -> bytes | None:
-    """The key in the Authorization header; None if there is none, or more than one to choose from."""
+    """Return the key in the Authorization header; None if there is none, or more than one."""
     given = [value for name, value in headers if name == b"authorization"]
     if len(given) != 1:
         return None
@@ -80,25 +93,13 @@ def bearer(headers: Headers) -> bytes | None:
     return token.strip() if scheme.lower() == b"bearer" else None
 
 
-def _is_open(scope: Scope) -> bool:
-    """Whether this needs no key: health and metrics on this machine, and what is neither API nor in its table."""
-    path: str = scope["path"]
-    if path.startswith(SIGNED):
-        return True
-    if path == "/v1" or path.startswith("/v1/"):
-        return False
-    if path in LOCAL_ONLY:
-        return is_local(scope)
-    return need_of(_method(scope), path) is None
-
-
 def _method(scope: Scope) -> str:
-    """As the table of scopes writes it."""
+    """Return the method as ``Routes.scopes`` writes it."""
     return "WS" if scope["type"] == "websocket" else str(scope["method"])
 
 
 def is_local(scope: Scope) -> bool:
-    """True if the peer is this machine itself and no proxy or tunnel stands between."""
+    """Say whether the peer is this machine itself, without a proxy or tunnel in between."""
     client = scope.get("client")
     try:
         address = ipaddress.ip_address(client[0]) if client else None

@@ -17,7 +17,7 @@ _CONTENT = re.compile(
     r"/v1/sessions/[^/]+/(exec|exec/stream|processes/[^/]+/stdin)"
     r"|/v1/threads/[^/]+/(messages|resolve|commands|review|questions/[^/]+/answer)"
 )
-"""What carries a text of its caller's."""
+"""These requests carry a text of the caller's."""
 
 
 class BodyLimit:
@@ -40,8 +40,11 @@ class BodyLimit:
             await reply_to(scope, too_large)(scope, receive, send)
             return
         is_file = scope["path"].endswith("/fs/write")  # its route reads it as it arrives
-        bounded = _counted if is_file else _collected if _is_raw(scope) else _checked
-        await self._app(scope, bounded(receive, limit, too_large), send)
+        if is_file:
+            bounded = _counted(receive, limit, too_large)
+        else:
+            bounded = _collected(receive, limit, too_large, parsed=not _is_raw(scope))
+        await self._app(scope, bounded, send)
 
     def _limit(self, path: str) -> int:
         if path.endswith("/fs/write"):
@@ -55,7 +58,7 @@ def _announced(scope: Scope) -> int:
 
 
 def _is_raw(scope: Scope) -> bool:
-    """Bytes for a program's input, which nobody parses."""
+    """Say whether these are bytes for a program's input, which nobody parses."""
     if not scope["path"].endswith("/stdin"):
         return False
     return any(name == b"content-type" and value.partition(b";")[0].strip() == RAW for name, value in scope["headers"])
@@ -77,8 +80,8 @@ async def _read(receive: Receive, limit: int, too_large: TooLarge) -> bytes:
     raise ClientDisconnect
 
 
-def _collected(receive: Receive, limit: int, too_large: TooLarge) -> Receive:
-    """``receive`` that gives the whole body at once."""
+def _collected(receive: Receive, limit: int, too_large: TooLarge, *, parsed: bool) -> Receive:
+    """Return a ``receive`` that gives the whole body at once, and refuses one that is too much work to parse."""
     given = False
 
     async def collected() -> Message:
@@ -86,25 +89,12 @@ def _collected(receive: Receive, limit: int, too_large: TooLarge) -> Receive:
         if given:
             return await receive()
         given = True
-        return {"type": "http.request", "body": await _read(receive, limit, too_large), "more_body": False}
+        body = await _read(receive, limit, too_large)
+        if parsed:
+            await check_json(body)
+        return {"type": "http.request", "body": body, "more_body": False}
 
     return collected
-
-
-def _checked(receive: Receive, limit: int, too_large: TooLarge) -> Receive:
-    """The same, if it is not too much work to parse."""
-    collected = _collected(receive, limit, too_large)
-    given = False
-
-    async def checked() -> Message:
-        nonlocal given
-        message = await collected()
-        if not given:
-            given = True
-            await check_json(message["body"])
-        return message
-
-    return checked
 
 
 def _counted(receive: Receive, limit: int, too_large: TooLarge) -> Receive:
@@ -123,7 +113,7 @@ def _counted(receive: Receive, limit: int, too_large: TooLarge) -> Receive:
 
 
 def once_more(body: bytes, receive: Receive) -> Receive:
-    """``receive`` for somebody who wants to read the body that was read already."""
+    """Return a ``receive`` that gives a body which was read already."""
     given = False
 
     async def replay() -> Message:

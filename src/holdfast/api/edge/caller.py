@@ -23,7 +23,7 @@ def put_caller(scope: Scope, caller: Caller) -> None:
 
 
 def admit(scope: Scope) -> None:
-    """Whoever sent this has a key, or a link that is one: the server closes connections of others first.
+    """Note that the sender has a key, or a link that is as good: the server closes connections of others first.
 
     In the state, which is one for all copies of a scope.
     """
@@ -36,7 +36,7 @@ def is_admitted(scope: Mapping[str, object]) -> bool:
 
 
 def caller_in(scope: Scope) -> Caller | None:
-    """None on what is open without a key."""
+    """Return who sent the request; None for what is open without a key."""
     caller: Caller | None = scope.get(_CALLER)
     return caller
 

@@ -1,6 +1,7 @@
 """Every failure leaves the API in one shape: ``{"error": {"code", "message", "request_id"}}``."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -12,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holdfast.api.edge.access import need_of
+from holdfast.api.edge.access import Access
 from holdfast.api.wire.patterns import WORDS
 from holdfast.errors import BadInput, HoldfastError, UpgradeRequired
 
@@ -128,7 +129,7 @@ async def on_invalid(request: Request, exc: Exception) -> Response:
     return reply_to(request.scope, BadInput(in_words(exc.errors())))
 
 
-async def on_http_exception(request: Request, exc: Exception) -> Response:
+async def on_http_exception(access: Access, request: Request, exc: Exception) -> Response:
     """What the framework itself raises: no such route, wrong method, a body that cannot be read."""
     assert isinstance(exc, HTTPException)
     cause = exc.__cause__
@@ -138,7 +139,7 @@ async def on_http_exception(request: Request, exc: Exception) -> Response:
         return holdfast_reply(request.scope, cause)
     path, method = request.url.path[:200], request.method
     match exc.status_code:
-        case 404 if method == "GET" and need_of("WS", path) is not None:
+        case 404 if method == "GET" and access.need_of("WS", path) is not None:
             return reply_to(request.scope, UpgradeRequired(NO_UPGRADE))
         case 404:
             code, message = "not_found", f"there is nothing at {path}; /docs lists what there is"
@@ -151,7 +152,7 @@ async def on_http_exception(request: Request, exc: Exception) -> Response:
     return error_reply(request.scope, exc.status_code, code, message, exc.headers)
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, access: Access) -> None:
     app.add_exception_handler(HoldfastError, on_holdfast_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
-    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(HTTPException, partial(on_http_exception, access))

@@ -43,13 +43,13 @@ async def check_json(body: bytes) -> None:
 
 
 def is_light(body: bytes) -> bool:
-    """Whether a glance shows that it is within bounds: nearly all are."""
+    """Say whether a quick count shows that the body is within bounds, as nearly all are."""
     openings = body.count(b"{") + body.count(b"[")
     return openings < MOST_DEPTH and openings + body.count(b",") < _FEW
 
 
 def steps(body: bytes) -> Iterator[None]:
-    """The closer look: each step is short."""
+    """Count exactly, in short steps."""
     values = names = depth = texts = at = 0
     while at < len(body):
         opening = body.find(b'"', at, at + AT_ONCE)
@@ -78,7 +78,7 @@ def steps(body: bytes) -> Iterator[None]:
 
 
 def _end_of_text(body: bytes, at: int) -> int:
-    """Where its closing quote is, or where to look on."""
+    """Return where the closing quote of a text is, or where to go on looking."""
     found = _TEXT.match(body, at, at + AT_ONCE)
     assert found is not None  # it matches nothing, too
     return found.end()

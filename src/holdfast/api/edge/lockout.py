@@ -6,15 +6,15 @@ Each stops at its next message, in either direction. A plain answer to what was 
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.api.protocols import KeyService
+from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Caller
 
 _CLOSE: Message = {"type": "websocket.close", "code": 1008, "reason": "unauthorized"}
 _LEFT: Message = {"type": "websocket.disconnect", "code": 1008, "reason": "unauthorized"}
 
 
-def while_known(keys: KeyService, caller: Caller, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """``receive`` and ``send`` that work for as long as the caller's key is there."""
+def while_known(keys: KeyRing, caller: Caller, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Return a ``receive`` and a ``send`` that work for as long as the caller's key is there."""
     if scope["type"] == "websocket":
         return _websocket(keys, caller, receive, send)
 
@@ -26,7 +26,7 @@ def while_known(keys: KeyService, caller: Caller, scope: Scope, receive: Receive
     return receive, send_stream
 
 
-def _websocket(keys: KeyService, caller: Caller, receive: Receive, send: Send) -> tuple[Receive, Send]:
+def _websocket(keys: KeyRing, caller: Caller, receive: Receive, send: Send) -> tuple[Receive, Send]:
     closed = False
 
     async def close() -> None:

@@ -53,7 +53,7 @@ class BehindProxies:
         await self._app(scope, receive, self._prefixed(send) if self._prefix else send)
 
     def _told(self, scope: Scope) -> Scope:
-        """The scope as the proxy tells it."""
+        """Return the scope with what the proxy says in it."""
         told = dict(scope)
         peer = self._peer(_last_words(scope["headers"], _FOR))
         if peer is not None:
@@ -69,7 +69,7 @@ class BehindProxies:
         return told
 
     def _peer(self, chain: Sequence[str]) -> str | None:
-        """The nearest address that is no proxy of ours: what stands before it, anybody may have written."""
+        """Return the nearest address that is no proxy of ours. Anybody may have written what stands before it."""
         for address in reversed(chain):
             if not self._trusted.include(address):
                 try:
@@ -93,6 +93,6 @@ class BehindProxies:
 
 
 def _last_words(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> list[str]:
-    """All values of a header, in order."""
+    """Return all values of a header, in order."""
     text = ",".join(value.decode("latin-1") for name, value in headers if name == wanted)
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -17,10 +17,10 @@ from holdfast.api.edge.failures import holdfast_reply
 from holdfast.api.edge.json_bounds import AT_ONCE
 from holdfast.api.exec import routes
 from holdfast.api.exec.models import ExecIn
-from holdfast.api.protocols import SessionService
 from holdfast.api.wire.common import is_idempotency_key
 from holdfast.api.wire.pieces import send_pieces
 from holdfast.errors import HoldfastError
+from holdfast.sessions.service import SessionService
 
 _PATH = re.compile(r"/v1/sessions/([A-Za-z0-9_-]{1,64})/exec")
 _JSON = (b"content-type", b"application/json")
@@ -60,7 +60,7 @@ class ExecLane:
         if len(body) > AT_ONCE:  # to read it took long enough for one turn
             await asyncio.sleep(0)
         try:
-            answer = await routes.run_command(self._service, match[1], command, _idempotency_key(scope))
+            answer = await routes.exec_json(self._service, match[1], command, _idempotency_key(scope))
         except HoldfastError as error:
             await holdfast_reply(scope, error)(scope, receive, send)
             return

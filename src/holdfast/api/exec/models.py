@@ -58,17 +58,7 @@ class ExecOut(BaseModel):
     @staticmethod
     async def json_of(result: ExecResult) -> list[bytes]:
         """The reply itself, in pieces: to build the model first would take as long as the rest of the way out."""
-        plain = {
-            "exec_id": result.exec_id,
-            "exit_code": result.exit_code,
-            "cwd": result.cwd,
-            "truncated": result.truncated,
-            "timed_out": result.timed_out,
-            "cancelled": result.cancelled,
-            "duration_ms": result.duration_ms,
-            "shell_restarted": result.shell_restarted,
-            "oom_killed": result.oom_killed,
-        }
+        plain = ExecEnd.fields_of(result)
         texts = {"output": result.output, "stdout": result.stdout, "stderr": result.stderr}
         if len(result.output) > PIECE:
             return await object_pieces(plain, texts)

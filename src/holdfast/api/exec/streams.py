@@ -5,15 +5,16 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.responses import Response
 
 from holdfast.api.exec.models import ExecEnd, ExecIn, ExecOut
-from holdfast.api.protocols import CommandService
 from holdfast.api.wire.chunks import chunk_event
-from holdfast.api.wire.common import ExecId, IdempotencyKey, SessionId, failures
+from holdfast.api.wire.common import ExecId, IdempotencyKey, SessionId
 from holdfast.api.wire.pieces import JSON, PiecesReply
-from holdfast.api.wire.sse import Event, EventStream
+from holdfast.api.wire.routes import IN_SESSION, READ, SESSION, USE, Routes
+from holdfast.api.wire.sse import EventStream, ServerEvent
+from holdfast.sessions.use.execs import Execs
 from holdfast.sessions.use.follow import Attached, Chunk
 
 EVENTS: dict[int | str, dict[str, Any]] = {
@@ -32,41 +33,34 @@ def where_to_begin(offset: int, last_event_id: str | None) -> int:
     return offset
 
 
-def router(commands: CommandService) -> APIRouter:
-    routes = APIRouter(tags=["exec"])
+def router(commands: Execs) -> Routes:
+    routes = Routes("exec")
 
     @routes.post(
-        "/v1/sessions/{session_id}/exec/stream",
-        response_class=Response,
-        responses={**failures(404, 409, 410, 413, 422, 502, 503), **EVENTS},
-        summary="Run a command and follow it",
+        f"{SESSION}/exec/stream",
+        "Run a command and follow it",
+        scope=USE,
+        fails=(*IN_SESSION, 413),
+        responses=EVENTS,
     )
-    async def run(session_id: SessionId, body: ExecIn, key: IdempotencyKey) -> Response:
+    async def run_command_streamed(session_id: SessionId, body: ExecIn, key: IdempotencyKey) -> Response:
         """Output arrives as it is written. A client that disconnects does not stop the command: it goes on
         where it stopped with GET …/exec/{exec_id}/stream?offset=N."""
         exec_id = await commands.start(session_id, body.request(), idempotency_key=key)
         return await EventStream.begin(_events(commands, session_id, exec_id, 0))
 
     @routes.get(
-        "/v1/sessions/{session_id}/exec/{exec_id}/stream",
-        response_class=Response,
-        responses={**failures(404, 409, 410, 422, 502, 503), **EVENTS},
-        summary="Follow a command",
+        f"{SESSION}/exec/{{exec_id}}/stream", "Follow a command", scope=READ, fails=IN_SESSION, responses=EVENTS
     )
-    async def follow(
+    async def follow_command(
         session_id: SessionId, exec_id: ExecId, offset: Offset = 0, last_event_id: LastEventId = None
     ) -> Response:
         """From any offset that is still kept, also after its end and after a restart of the daemon."""
         begin = where_to_begin(offset, last_event_id)
         return await EventStream.begin(_events(commands, session_id, exec_id, begin))
 
-    @routes.post(
-        "/v1/sessions/{session_id}/exec/{exec_id}/cancel",
-        response_model=ExecOut,
-        responses=failures(404, 409, 410, 422, 502, 503),
-        summary="End a command",
-    )
-    async def cancel(session_id: SessionId, exec_id: ExecId) -> Response:
+    @routes.post(f"{SESSION}/exec/{{exec_id}}/cancel", "End a command", scope=USE, returns=ExecOut, fails=IN_SESSION)
+    async def cancel_command(session_id: SessionId, exec_id: ExecId) -> Response:
         """Ends all that the command started (INT, TERM, KILL) and nothing else; the shell lives on. Returns its
         result, with ``cancelled`` unless it had ended before."""
         result = await commands.cancel(session_id, exec_id)
@@ -75,14 +69,14 @@ def router(commands: CommandService) -> APIRouter:
     return routes
 
 
-async def _events(commands: CommandService, session_id: str, exec_id: str, offset: int) -> AsyncGenerator[Event, None]:
+async def _events(commands: Execs, session_id: str, exec_id: str, offset: int) -> AsyncGenerator[ServerEvent, None]:
     followed = commands.follow(session_id, exec_id, offset=offset)
     async with contextlib.aclosing(followed):
         async for event in followed:
             match event:
                 case Attached():
-                    yield Event("started", json.dumps({"exec_id": exec_id}))
+                    yield ServerEvent("started", json.dumps({"exec_id": exec_id}))
                 case Chunk():
                     yield chunk_event(event)
                 case result:
-                    yield Event("exit", ExecEnd.of(result).model_dump_json())
+                    yield ServerEvent("exit", ExecEnd.of(result).model_dump_json())

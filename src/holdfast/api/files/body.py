@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from holdfast.api.edge.json_bounds import check_json
 from holdfast.api.sessions.models import FileWrite, mode_bits
-from holdfast.api.wire.json_text import JsonText
+from holdfast.api.wire.json_text import JsonString
 from holdfast.api.wire.text import from_base64
 from holdfast.errors import BadInput, TooLarge
 
@@ -93,7 +93,7 @@ class _Plain:
     """Text, kept as UTF-8."""
 
     def __init__(self) -> None:
-        self._text = JsonText()
+        self._text = JsonString()
         self.parts: list[bytes] = []
 
     @property
@@ -113,7 +113,7 @@ class _Base64:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.rest: bytes | None = None
-        self._escaped: JsonText | None = None
+        self._escaped: JsonString | None = None
         self._carry = b""
         self._padded = False
 
@@ -125,7 +125,7 @@ class _Base64:
                 self.rest = None if end < 0 else chunk[end + 1 :]
                 self._take(piece)
                 return
-            self._escaped = JsonText()
+            self._escaped = JsonString()
         try:
             text = self._escaped.feed(chunk)
         except ValueError:
@@ -147,7 +147,7 @@ class _Base64:
 
 
 async def join(parts: list[bytes]) -> bytes:
-    """As one; what is large, in a thread, where nobody waits for the copy."""
+    """Join the parts. Large ones are joined in a thread, so that nobody waits for the copy."""
     if sum(map(len, parts)) <= _AT_ONCE:
         return b"".join(parts)
     return await asyncio.to_thread(b"".join, parts)

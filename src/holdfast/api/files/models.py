@@ -12,7 +12,7 @@ from holdfast.api.sessions.models import Mode, mode_bits
 from holdfast.api.wire.models import Request
 from holdfast.api.wire.pieces import JSON, PiecesReply, batched
 from holdfast.api.wire.text import Timestamp, timestamp
-from holdfast.sessions.use.file_types import Change, Entry, Kind
+from holdfast.sessions.use.file_types import Change, Entry, EntryKind
 
 WEEK = 7 * 24 * 3600
 _AT_ONCE = 200
@@ -74,7 +74,7 @@ class EntryOut(BaseModel):
     """One file, folder or link. ``target`` is there for links only."""
 
     path: str
-    kind: Kind
+    kind: EntryKind
     size: int
     mode: str
     uid: int

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -17,6 +18,13 @@ from holdfast.api.wire.streaming import send_body, while_connected
 from holdfast.errors import BadRange
 
 RAW = "application/octet-stream"
+BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+RAW_BODY = {"requestBody": {"required": True, "content": {RAW: BYTES}}}
+FILE_REPLIES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file", "content": {RAW: BYTES}},
+    206: {"description": "The part of it that Range names", "content": {RAW: BYTES}},
+    304: {"description": "The caller has it already"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class FilePartReply(Response):
                 await send_body(send, file.read(part.start, part.count), file.name)
 
 
-def _head(file: OpenFile, part: ranges.Part) -> list[tuple[bytes, bytes]]:
+def _head(file: OpenFile, part: ranges.FilePart) -> list[tuple[bytes, bytes]]:
     headers = Response(None, part.status).headers
     headers["ETag"] = file.etag
     headers["Accept-Ranges"] = "bytes"

@@ -74,13 +74,13 @@ async def _pattern(
 
 
 def _raw(request: Request, name: str) -> str:
-    """A query's value with the bytes that the framework would replace."""
+    """Return a query's value with the bytes that the framework would replace."""
     query = str(request.scope["query_string"], "latin-1")
     return dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))[name]
 
 
 def to_cursor(after: str | None) -> str | None:
-    """Where a page ended, as a text that fits into a URL."""
+    """Return where a page ended, as a text that fits into a URL."""
     if after is None:
         return None
     return base64.urlsafe_b64encode(after.encode("utf-8", "surrogateescape")).decode()

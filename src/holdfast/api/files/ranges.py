@@ -9,7 +9,7 @@ _DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """``status`` is 200, 206, 304 or 416; for the first two, ``count`` bytes from ``start`` are to be sent."""
 
     status: int
@@ -17,23 +17,23 @@ class Part:
     count: int = 0
 
 
-def choose(headers: Mapping[str, str], *, size: int, etag: str) -> Part:
+def choose(headers: Mapping[str, str], *, size: int, etag: str) -> FilePart:
     """A range that cannot be understood, or several, count as none: the whole file is always a right answer."""
     if _names(headers.get("if-none-match", ""), etag):
-        return Part(304)
+        return FilePart(304)
     match = _RANGE.fullmatch(headers.get("range", "").strip())
     same = headers.get("if-range", etag).strip() == etag
     if match is None or not same or not any(match.groups()) or max(map(len, match.groups())) > _DIGITS:
-        return Part(200, 0, size)
+        return FilePart(200, 0, size)
     first, last = match.groups()
     if not first:  # the last so many bytes
         count = min(int(last), size)
-        return Part(206, size - count, count) if count else Part(416)
+        return FilePart(206, size - count, count) if count else FilePart(416)
     start = int(first)
     end = min(int(last), size - 1) if last else size - 1
     if last and int(last) < start:
-        return Part(200, 0, size)
-    return Part(206, start, end - start + 1) if start < size else Part(416)
+        return FilePart(200, 0, size)
+    return FilePart(206, start, end - start + 1) if start < size else FilePart(416)
 
 
 def _names(header: str, etag: str) -> bool:

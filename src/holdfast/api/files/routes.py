@@ -7,50 +7,51 @@ want speed; the SDK is one of them.
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.api.files.body import FileBody, FileUpload, join
+from holdfast.api.files.part_reply import BYTES, RAW
 from holdfast.api.files.paths import check_visible
-from holdfast.api.protocols import SessionService
 from holdfast.api.sessions.models import FileContent, FileWrite, FileWritten, Mode, mode_bits
-from holdfast.api.wire.common import SessionId, failures, reply
+from holdfast.api.wire.common import SessionId, reply
 from holdfast.api.wire.pieces import PiecesReply, cut
+from holdfast.api.wire.routes import IN_SESSION, READ, SESSION, USE, Routes
 from holdfast.api.wire.text import AbsolutePath, to_base64
 from holdfast.errors import BadInput
+from holdfast.sessions.service import SessionService
 
-RAW = "application/octet-stream"
 TRUNCATED = "X-Truncated"
 _PIECE = 3 * 256 * 1024
 """A multiple of three, so that the base64 of the pieces can be joined."""
 
-_BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 _WRITE_BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": FileWrite.model_json_schema()}, RAW: _BYTES},
+        "content": {"application/json": {"schema": FileWrite.model_json_schema()}, RAW: BYTES},
     }
 }
 _READ_REPLY: dict[int | str, dict[str, Any]] = {
     200: {
         "description": f"The content; as raw bytes if asked for by Accept, and then {TRUNCATED} says if that is all",
-        "content": {RAW: _BYTES},
+        "content": {RAW: BYTES},
     }
 }
 
 
-def router(service: SessionService) -> APIRouter:
-    routes = APIRouter(tags=["files"])
+def router(service: SessionService) -> Routes:
+    routes = Routes("files")
 
     @routes.post(
-        "/v1/sessions/{session_id}/fs/write",
-        response_model=FileWritten,
-        responses=failures(403, 404, 409, 410, 413, 422, 502, 503),
-        openapi_extra=_WRITE_BODY,  # the body is read by hand, as it arrives
-        summary="Write a file",
+        f"{SESSION}/fs/write",
+        "Write a file",
+        scope=USE,
+        returns=FileWritten,
+        fails=(*IN_SESSION, 403, 413),
+        extra=_WRITE_BODY,
     )
-    async def write(
+    async def write_file(
         session_id: SessionId,
         request: Request,
         path: Annotated[AbsolutePath | None, Query(description="Only with a raw body")] = None,
@@ -63,12 +64,14 @@ def router(service: SessionService) -> APIRouter:
         return reply(FileWritten())
 
     @routes.get(
-        "/v1/sessions/{session_id}/fs/read",
-        response_model=FileContent,
-        responses=failures(403, 404, 409, 410, 413, 422, 502, 503) | _READ_REPLY,
-        summary="Read a file",
+        f"{SESSION}/fs/read",
+        "Read a file",
+        scope=READ,
+        returns=FileContent,
+        fails=(*IN_SESSION, 403, 413),
+        responses=_READ_REPLY,
     )
-    async def read(
+    async def read_file(
         session_id: SessionId,
         request: Request,
         path: Annotated[AbsolutePath, Query()],

@@ -7,14 +7,15 @@ says that this side has sent its last byte. The daemon sends ``{"connected": {â€
 import asyncio
 import json
 
-from fastapi import APIRouter, WebSocket
+from fastapi import WebSocket
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from holdfast.api.wire.common import SessionId, checked_session_id, failures, reply
+from holdfast.api.wire.common import SessionId, checked_session_id, reply
 from holdfast.api.wire.models import Output
+from holdfast.api.wire.routes import IN_SESSION, READ, SESSION, USE, Routes
 from holdfast.api.wire.websockets import accepted
-from holdfast.concurrency import seen
+from holdfast.concurrency import cancel_and_wait, seen
 from holdfast.errors import BadInput
 from holdfast.link.link import Stream
 from holdfast.sessions.use.ports import Listening, Ports
@@ -35,21 +36,16 @@ class PortList(BaseModel):
     ports: list[PortOut]
 
 
-def router(ports: Ports) -> APIRouter:
-    routes = APIRouter(tags=["ports"])
+def router(ports: Ports) -> Routes:
+    routes = Routes("ports")
 
-    @routes.get(
-        "/v1/sessions/{session_id}/ports",
-        response_model=PortList,
-        responses=failures(404, 409, 410, 422, 502, 503),
-        summary="Who listens inside",
-    )
-    async def list_(session_id: SessionId) -> Response:
+    @routes.get(f"{SESSION}/ports", "Who listens inside", scope=READ, returns=PortList, fails=IN_SESSION)
+    async def list_ports(session_id: SessionId) -> Response:
         """TCP ports that something in the sandbox listens at."""
         found = await ports.list(session_id)
         return reply(PortList(ports=[PortOut.of(one) for one in found]))
 
-    @routes.websocket("/v1/sessions/{session_id}/ports/{port}/tunnel")
+    @routes.websocket(f"{SESSION}/ports/{{port}}/tunnel", scope=USE)
     async def tunnel(socket: WebSocket, session_id: str, port: str) -> None:
         """A connection to a TCP port of the sandbox's loopback."""
         async with accepted(socket):
@@ -68,7 +64,7 @@ def _port(text: str) -> int:
 
 
 async def _carry(socket: WebSocket, stream: Stream) -> None:
-    """Both ways, until both have ended or either end is gone."""
+    """Copy both ways, until both have ended or one side is gone."""
     inward = seen(asyncio.ensure_future(_inward(socket, stream)))
     outward = seen(asyncio.ensure_future(_outward(socket, stream)))
     both = [inward, outward]
@@ -79,16 +75,14 @@ async def _carry(socket: WebSocket, stream: Stream) -> None:
         elif outward.done() and not inward.done():
             await asyncio.wait([inward])
     finally:
-        for task in both:
-            task.cancel()
-        await asyncio.wait(both)
+        await cancel_and_wait(*both)
     for task in both:
         if not task.cancelled():
             task.result()
 
 
 async def _inward(socket: WebSocket, stream: Stream) -> bool:
-    """From the client to the port. True if it ended by an eof, False if the client has hung up."""
+    """Copy from the client to the port. Return True at an eof, False if the client has closed the connection."""
     writer = stream[1]
     while True:
         message = await socket.receive()
@@ -110,7 +104,7 @@ async def _inward(socket: WebSocket, stream: Stream) -> bool:
 
 
 async def _outward(socket: WebSocket, stream: Stream) -> None:
-    """From the port to the client."""
+    """Copy from the port to the client."""
     reader = stream[0]
     while True:
         try:

@@ -5,12 +5,13 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.responses import Response
 
 from holdfast.api.exec.streams import EVENTS, LastEventId, Offset, where_to_begin
+from holdfast.api.files.part_reply import BYTES, RAW
 from holdfast.api.processes.models import (
     MAX_READ_BYTES,
     MAX_WAIT_MS,
@@ -23,67 +24,52 @@ from holdfast.api.processes.models import (
     TerminalIn,
 )
 from holdfast.api.wire.chunks import ChunkOut, chunk_event
-from holdfast.api.wire.common import IdempotencyKey, ProcessId, SessionId, failures, reply
+from holdfast.api.wire.common import IdempotencyKey, ProcessId, SessionId, reply
 from holdfast.api.wire.pieces import list_reply
-from holdfast.api.wire.sse import Event, EventStream
+from holdfast.api.wire.routes import IN_SESSION, READ, SESSION, USE, Routes
+from holdfast.api.wire.sse import EventStream, ServerEvent
 from holdfast.errors import BadInput
 from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import Processes
 
-RAW = "application/octet-stream"
 _INPUT_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {"schema": ProcessInput.model_json_schema()},
-            RAW: {"schema": {"type": "string", "format": "binary"}},
+            RAW: BYTES,
         },
     }
 }
-_PATH = "/v1/sessions/{session_id}/processes"
+_PATH = f"{SESSION}/processes"
+_ONE = f"{_PATH}/{{process_id}}"
 
 
-def router(processes: Processes) -> APIRouter:
-    routes = APIRouter(tags=["processes"])
+def router(processes: Processes) -> Routes:
+    routes = Routes("processes")
 
-    @routes.post(
-        _PATH,
-        status_code=201,
-        response_model=ProcessOut,
-        responses=failures(403, 404, 409, 410, 413, 422, 502, 503),
-        summary="Start a process",
-    )
-    async def start(session_id: SessionId, body: ProcessStart, key: IdempotencyKey) -> Response:
+    @routes.post(_PATH, "Start a process", scope=USE, returns=ProcessOut, status=201, fails=(*IN_SESSION, 403, 413))
+    async def start_process(session_id: SessionId, body: ProcessStart, key: IdempotencyKey) -> Response:
         """Runs beside the shell, for as long as it likes: it ends by itself, by a signal, or with the session."""
         view = await processes.start(session_id, body.request(), idempotency_key=key)
         return reply(ProcessOut.of(view), 201, {"Location": f"/v1/sessions/{session_id}/processes/{view.process_id}"})
 
-    @routes.get(_PATH, response_model=ProcessList, responses=failures(404, 409, 410, 422, 502, 503), summary="List")
-    async def list_(session_id: SessionId) -> Response:
+    @routes.get(_PATH, "List", scope=READ, returns=ProcessList, fails=IN_SESSION)
+    async def list_processes(session_id: SessionId) -> Response:
         """Running ones, and the most recent of those that have ended."""
         views = await processes.list(session_id)
         return reply(ProcessList(processes=[ProcessOut.of(view) for view in views]))
 
-    @routes.get(
-        _PATH + "/{process_id}",
-        response_model=ProcessOut,
-        responses=failures(404, 409, 410, 422, 502, 503),
-        summary="Look at a process, or wait for its end",
-    )
-    async def get(
+    @routes.get(_ONE, "Look at a process, or wait for its end", scope=READ, returns=ProcessOut, fails=IN_SESSION)
+    async def get_process(
         session_id: SessionId,
         process_id: ProcessId,
         wait_ms: Annotated[int, Query(ge=0, le=MAX_WAIT_MS, description="How long to wait for its end")] = 0,
     ) -> Response:
         return reply(ProcessOut.of(await processes.get(session_id, process_id, wait_ms=wait_ms)))
 
-    @routes.get(
-        _PATH + "/{process_id}/output",
-        response_model=ProcessOutput,
-        responses=failures(404, 409, 410, 422, 502, 503),
-        summary="Read its output",
-    )
-    async def output(
+    @routes.get(f"{_ONE}/output", "Read its output", scope=READ, returns=ProcessOutput, fails=IN_SESSION)
+    async def read_process_output(
         session_id: SessionId,
         process_id: ProcessId,
         offset: Offset = 0,
@@ -95,26 +81,17 @@ def router(processes: Processes) -> APIRouter:
         rest = {"next_offset": following, "process": ProcessOut.of(view)}
         return await list_reply("chunks", map(ChunkOut.of, chunks), rest)
 
-    @routes.get(
-        _PATH + "/{process_id}/stream",
-        response_class=Response,
-        responses={**failures(404, 409, 410, 422, 502, 503), **EVENTS},
-        summary="Follow its output",
-    )
-    async def stream(
+    @routes.get(f"{_ONE}/stream", "Follow its output", scope=READ, fails=IN_SESSION, responses=EVENTS)
+    async def follow_process(
         session_id: SessionId, process_id: ProcessId, offset: Offset = 0, last_event_id: LastEventId = None
     ) -> Response:
         begin = where_to_begin(offset, last_event_id)
         return await EventStream.begin(_events(processes, session_id, process_id, begin))
 
     @routes.post(
-        _PATH + "/{process_id}/stdin",
-        status_code=204,
-        responses=failures(404, 409, 410, 413, 422, 502, 503),
-        openapi_extra=_INPUT_BODY,
-        summary="Write to its input",
+        f"{_ONE}/stdin", "Write to its input", scope=USE, status=204, fails=(*IN_SESSION, 413), extra=_INPUT_BODY
     )
-    async def stdin(
+    async def write_process_stdin(
         session_id: SessionId,
         process_id: ProcessId,
         request: Request,
@@ -130,34 +107,19 @@ def router(processes: Processes) -> APIRouter:
         await processes.write(session_id, process_id, data, close=close)
         return Response(status_code=204)
 
-    @routes.post(
-        _PATH + "/{process_id}/signal",
-        status_code=204,
-        responses=failures(404, 409, 410, 422, 502, 503),
-        summary="Send it a signal",
-    )
-    async def signal(session_id: SessionId, process_id: ProcessId, body: ProcessSignal) -> Response:
+    @routes.post(f"{_ONE}/signal", "Send it a signal", scope=USE, status=204, fails=IN_SESSION)
+    async def signal_process(session_id: SessionId, process_id: ProcessId, body: ProcessSignal) -> Response:
         """To the process and all of its group. One that has ended already is fine."""
         await processes.signal(session_id, process_id, body.signal)
         return Response(status_code=204)
 
-    @routes.post(
-        _PATH + "/{process_id}/resize",
-        status_code=204,
-        responses=failures(404, 409, 410, 422, 502, 503),
-        summary="Resize its terminal",
-    )
-    async def resize(session_id: SessionId, process_id: ProcessId, body: TerminalIn) -> Response:
+    @routes.post(f"{_ONE}/resize", "Resize its terminal", scope=USE, status=204, fails=IN_SESSION)
+    async def resize_process(session_id: SessionId, process_id: ProcessId, body: TerminalIn) -> Response:
         await processes.resize(session_id, process_id, body.size())
         return Response(status_code=204)
 
-    @routes.delete(
-        _PATH + "/{process_id}",
-        status_code=204,
-        responses=failures(404, 409, 410, 422, 502, 503),
-        summary="Kill and forget it",
-    )
-    async def remove(session_id: SessionId, process_id: ProcessId) -> Response:
+    @routes.delete(_ONE, "Kill and forget it", scope=USE, fails=IN_SESSION)
+    async def remove_process(session_id: SessionId, process_id: ProcessId) -> Response:
         await processes.remove(session_id, process_id)
         return Response(status_code=204)
 
@@ -178,14 +140,16 @@ def _decoded(given: ProcessInput) -> bytes:
         raise BadInput(f"base64: {exc}") from None
 
 
-async def _events(processes: Processes, session_id: str, process_id: str, offset: int) -> AsyncGenerator[Event, None]:
+async def _events(
+    processes: Processes, session_id: str, process_id: str, offset: int
+) -> AsyncGenerator[ServerEvent, None]:
     followed = processes.follow(session_id, process_id, offset=offset)
     async with contextlib.aclosing(followed):
         async for event in followed:
             match event:
                 case Attached():
-                    yield Event("started", json.dumps({"process_id": process_id}))
+                    yield ServerEvent("started", json.dumps({"process_id": process_id}))
                 case Chunk():
                     yield chunk_event(event)
                 case view:
-                    yield Event("exit", ProcessOut.of(view).model_dump_json())
+                    yield ServerEvent("exit", ProcessOut.of(view).model_dump_json())

@@ -11,13 +11,14 @@ import contextlib
 import json
 from typing import Annotated
 
-from fastapi import APIRouter, Query, WebSocket
+from fastapi import Query, WebSocket
 
 from holdfast.api.processes.models import ProcessOut, TerminalIn
 from holdfast.api.wire.common import checked_session_id
 from holdfast.api.wire.models import Request
+from holdfast.api.wire.routes import SESSION, USE, Routes
 from holdfast.api.wire.websockets import accepted
-from holdfast.concurrency import seen
+from holdfast.concurrency import cancel_and_wait, seen
 from holdfast.errors import BadInput
 from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
@@ -32,10 +33,10 @@ class _Told(Request):
     resize: TerminalIn
 
 
-def router(processes: Processes) -> APIRouter:
-    routes = APIRouter(tags=["processes"])
+def router(processes: Processes) -> Routes:
+    routes = Routes("processes")
 
-    @routes.websocket("/v1/sessions/{session_id}/terminal")
+    @routes.websocket(f"{SESSION}/terminal", scope=USE)
     async def terminal(
         socket: WebSocket,
         session_id: str,
@@ -93,15 +94,13 @@ class _Conversation:
         try:
             await asyncio.wait([showing, typing], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (showing, typing):
-                task.cancel()
-            await asyncio.wait([showing, typing])
+            await cancel_and_wait(showing, typing)
         for task in (showing, typing):
             if not task.cancelled():
                 task.result()
 
     async def _show(self, offset: int) -> None:
-        """What the program writes, to the client."""
+        """Send the client what the program writes."""
         followed = self._processes.follow(
             self._session_id, self._process_id, offset=offset, attachment=self._attachment
         )
@@ -118,7 +117,7 @@ class _Conversation:
                     await self._socket.send_text(json.dumps({"exit": ended}))
 
     async def _type(self) -> None:
-        """What the client sends, to the program."""
+        """Send the program what the client types."""
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":

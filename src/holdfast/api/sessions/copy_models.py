@@ -8,7 +8,6 @@ from holdfast.api.sessions.models import TEN_YEARS, KeptName, LimitsOut, Session
 from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.text import Metadata, Timestamp
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
-from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.types import ForkRequest, StrayKind, StrayView, WorkspaceView
 
@@ -27,10 +26,6 @@ class SessionForked(SessionOut):
     """``restored`` says what the copy has: memory (with all processes) or files."""
 
     restored: Literal["memory", "files"]
-
-    @classmethod
-    def of_fork(cls, row: SessionRow, kind: SnapshotKind) -> "SessionForked":
-        return cls.model_construct(**dict(SessionOut.of(row)), restored=kind.value)
 
 
 class SnapshotIn(Request):

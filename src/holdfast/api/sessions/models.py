@@ -1,6 +1,5 @@
 """Requests and replies as they look on the wire, and their way to and from the plain data inside."""
 
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -17,7 +16,7 @@ from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import FILE_MODE, KEPT_NAME
 from holdfast.api.wire.text import AbsolutePath, Env, Metadata, Name, Timestamp
 from holdfast.records.limits import Limits
-from holdfast.records.machine import PausedAs, Status
+from holdfast.records.machine import Status
 from holdfast.records.network import MAX_PATTERN, MAX_PATTERNS, NetworkPolicy
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SleepPolicy
@@ -71,7 +70,7 @@ class LimitsIn(Request):
 Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS, allow_inf_nan=False)]
 
 
-class SleepModel(Request):
+class SleepModel(Request, Output, record=SleepPolicy):
     """When a session is put to sleep by itself; null: never."""
 
     pause_after_seconds: Seconds | None = None
@@ -140,10 +139,6 @@ def network_out(policy: NetworkPolicy) -> str | AllowOut:
     return wire if isinstance(wire, str) else AllowOut.model_construct(allow=wire["allow"])
 
 
-def _sleep_out(policy: SleepPolicy) -> SleepModel:
-    return SleepModel.model_construct(**asdict(policy))
-
-
 class SessionOut(Output, record=SessionRow):
     id: str
     owner: str
@@ -157,7 +152,7 @@ class SessionOut(Output, record=SessionRow):
     limits: Annotated[LimitsOut, From("spec.limits")]
     network: Annotated[Literal["none", "full"] | AllowOut, From("spec.network", network_out)]
     writable_root: Annotated[bool, From("spec.writable_root")]
-    sleep: Annotated[SleepModel, From("spec.sleep", _sleep_out)]
+    sleep: Annotated[SleepModel, From("spec.sleep")]
     metadata: dict[str, str]
     ttl_seconds: int
     created_at: Timestamp
@@ -172,11 +167,6 @@ class SessionWoken(SessionOut):
     """``restored`` says what came back: memory (with all processes) or files; null if it was awake."""
 
     restored: Literal["memory", "files"] | None
-
-    @classmethod
-    def of_wake(cls, row: SessionRow, came_as: PausedAs | None) -> "SessionWoken":
-        restored = None if came_as is None else "files" if came_as is PausedAs.FILES else "memory"
-        return cls.model_construct(**dict(SessionOut.of(row)), restored=restored)
 
 
 class StatsOut(Output, record=SessionStats):
@@ -199,10 +189,6 @@ class SessionListed(SessionOut):
     """A session in a list; ``stats`` only when asked for, and of an active one."""
 
     stats: StatsOut | None = None
-
-    @classmethod
-    def of_listed(cls, row: SessionRow, stats: SessionStats | None) -> "SessionListed":
-        return cls.model_construct(**dict(SessionOut.of(row)), stats=None if stats is None else StatsOut.of(stats))
 
 
 class SessionPage(BaseModel):

@@ -11,11 +11,11 @@ from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import COMMAND_NAME
 from holdfast.api.wire.text import Name, Text
 from holdfast.records.threads import NewMessage
-from holdfast.threads.commands.commands import Commands
+from holdfast.threads.commands.commands import ModelChoice, ModelChoices
 from holdfast.threads.commands.git_diff import Diff
-from holdfast.threads.commands.offers import Offer, Offers
 from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.service import MAX_TEXT
+from holdfast.threads.types import AgentCommands
 
 DEMO = "demo"
 """The provider that is no model: see docs/agents.md."""
@@ -72,7 +72,7 @@ class CommandOut(Output, record=SlashCommand):
     description: str
 
 
-class CommandsOut(Output, record=Commands):
+class CommandsOut(Output, record=AgentCommands):
     agent: str
     commands: list[CommandOut]
 
@@ -90,7 +90,7 @@ class ModelOut(BaseModel):
     demo: bool = Field(description="The bundled stand-in, which is no model: it does what each line of a prompt says")
 
 
-def _models(offers: Sequence[Offer]) -> list[ModelOut]:
+def _models(offers: Sequence[ModelChoice]) -> list[ModelOut]:
     return [
         ModelOut.model_construct(
             id=one.id,
@@ -104,7 +104,7 @@ def _models(offers: Sequence[Offer]) -> list[ModelOut]:
     ]
 
 
-class ModelsOut(Output, record=Offers):
+class ModelsOut(Output, record=ModelChoices):
     agent: str
     models: Annotated[list[ModelOut], From(by=_models)]
     current: str | None = Field(description="What is asked where a message names none; null: the agent decides")

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from holdfast.api.edge.caller import CallerOf
@@ -18,29 +18,31 @@ from holdfast.api.threads.command_models import (
 )
 from holdfast.api.threads.common import BASE, Thread
 from holdfast.api.threads.models import Channel, MessageOut, SentOut, TurnId, TurnOut
-from holdfast.api.wire.common import failures, reply
+from holdfast.api.wire.common import reply
+from holdfast.api.wire.routes import READ, USE, Routes
 from holdfast.records.threads import MessageRow
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
 
-_LOOK = failures(404, 422, 503)
-_WORK = failures(404, 409, 410, 413, 422, 429, 502, 503)
+_LOOK = (404, 422, 503)
+_WORK = (404, 409, 410, 413, 422, 429, 502, 503)
 
 _Channel = Annotated[Channel, Query(description="Whose agent")]
 
 
-def router(threads: ThreadService) -> APIRouter:
-    routes = APIRouter(tags=["threads"])
+def router(threads: ThreadService) -> Routes:
+    routes = Routes("threads")
     _turns(routes, threads)
     _models(routes, threads)
     return routes
 
 
-def _turns(routes: APIRouter, threads: ThreadService) -> None:
+def _turns(routes: Routes, threads: ThreadService) -> None:
     commands = threads.commands
 
-    @routes.get(f"{BASE}/diff", response_model=DiffOut, responses=_WORK, summary="What has changed")
-    async def diff(
+    # A read key may not do the next two, because they wake the sandbox.
+    @routes.get(f"{BASE}/diff", "What has changed", scope=USE, returns=DiffOut, fails=_WORK)
+    async def get_diff(
         thread: Thread,
         channel: _Channel = DEFAULT_CHANNEL,
         turn_id: Annotated[TurnId | None, Query(description="Of this turn, where the agent can tell")] = None,
@@ -48,47 +50,63 @@ def _turns(routes: APIRouter, threads: ThreadService) -> None:
         """By the last turn, where the agent can tell; else since the last commit, as git tells. Wakes the sandbox."""
         return reply(DiffOut.of(await commands.diff(thread, turn_id, channel=channel)))
 
-    @routes.get(f"{BASE}/commands", response_model=CommandsOut, responses=_WORK, summary="List slash commands")
-    async def list_commands(thread: Thread, channel: _Channel = DEFAULT_CHANNEL) -> Response:
+    @routes.get(f"{BASE}/commands", "List slash commands", scope=USE, returns=CommandsOut, fails=_WORK)
+    async def list_agent_commands(thread: Thread, channel: _Channel = DEFAULT_CHANNEL) -> Response:
         """The agent's own. Wakes the sandbox."""
         return reply(CommandsOut.of(await commands.commands(thread, channel=channel)))
 
     @routes.post(
-        f"{BASE}/commands", status_code=202, response_model=SentOut, responses=_WORK, summary="Run a slash command"
+        f"{BASE}/commands",
+        "Run a slash command",
+        scope=USE,
+        returns=SentOut,
+        status=202,
+        fails=_WORK,
     )
-    async def command(thread: Thread, body: CommandIn) -> Response:
+    async def run_agent_command(thread: Thread, body: CommandIn) -> Response:
         """As a message, in a turn of its own. Refused where the agent has no such command."""
         return await reply_sent(threads, thread, await commands.command(thread, body.message(), body.name))
 
     @routes.post(
-        f"{BASE}/review", status_code=202, response_model=SentOut, responses=_WORK, summary="Have changes reviewed"
+        f"{BASE}/review",
+        "Have changes reviewed",
+        scope=USE,
+        returns=SentOut,
+        status=202,
+        fails=_WORK,
     )
-    async def review(thread: Thread, body: ReviewIn) -> Response:
+    async def review_changes(thread: Thread, body: ReviewIn) -> Response:
         """By the agent's own command where it has one, else by a prompt with the diff in it; as a message."""
         return await reply_sent(threads, thread, await commands.review(thread, body.message()))
 
-    @routes.post(f"{BASE}/new-session", response_model=NewSessionOut, responses=_WORK, summary="Begin anew")
-    async def new_session(thread: Thread, body: NewSessionIn | None = None) -> Response:
+    @routes.post(
+        f"{BASE}/new-session",
+        "Begin anew",
+        scope=USE,
+        returns=NewSessionOut,
+        fails=_WORK,
+    )
+    async def forget_conversation(thread: Thread, body: NewSessionIn | None = None) -> Response:
         """The channel's agent forgets what was said; files and transcript stay. Refused while a turn is running."""
         body = body or NewSessionIn()
         return reply(NewSessionOut(seq=await commands.new_session(thread, channel=body.channel)))
 
 
-def _models(routes: APIRouter, threads: ThreadService) -> None:
+def _models(routes: Routes, threads: ThreadService) -> None:
     commands = threads.commands
 
-    @routes.get("/v1/models", response_model=ModelsOut, responses=failures(503), summary="List models")
-    async def all_models(caller: CallerOf) -> Response:
+    @routes.get("/v1/models", "List models", scope=READ, returns=ModelsOut, fails=(503,))
+    async def list_models(caller: CallerOf) -> Response:
         """What this daemon's providers offer, and what a new thread would use."""
         return reply(ModelsOut.of(commands.all_models(caller.owner)))
 
-    @routes.get(f"{BASE}/models", response_model=ModelsOut, responses=_LOOK, summary="List a thread's models")
-    async def models(thread: Thread) -> Response:
+    @routes.get(f"{BASE}/models", "List a thread's models", scope=READ, returns=ModelsOut, fails=_LOOK)
+    async def list_thread_models(thread: Thread) -> Response:
         """What it may be told to use, and what it uses. Wakes nothing."""
         return reply(ModelsOut.of(await commands.models(thread)))
 
-    @routes.put(f"{BASE}/model", response_model=ModelsOut, responses=_WORK, summary="Choose a model")
-    async def choose(thread: Thread, body: ModelIn) -> Response:
+    @routes.put(f"{BASE}/model", "Choose a model", scope=USE, returns=ModelsOut, fails=_WORK)
+    async def choose_model(thread: Thread, body: ModelIn) -> Response:
         """Holds from the next turn on. Makes the thread if it is new."""
         return reply(ModelsOut.of(await commands.use_model(thread, body.model)))
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Annotated, Any, TypeVar
 
 import structlog
-from fastapi import APIRouter, Header, Query, WebSocket
+from fastapi import Header, Query, WebSocket
 from pydantic import BaseModel, ValidationError, model_validator
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
@@ -46,16 +46,15 @@ from holdfast.api.threads.models import (
     ThreadEventList,
     ThreadEventOut,
     TurnOut,
-    event_fields,
     in_stream,
 )
-from holdfast.api.wire.common import failures
 from holdfast.api.wire.models import Request
 from holdfast.api.wire.pieces import list_reply
-from holdfast.api.wire.sse import Event, EventStream
+from holdfast.api.wire.routes import READ, USE, Routes
+from holdfast.api.wire.sse import EventStream, ServerEvent
 from holdfast.api.wire.text import Name
 from holdfast.api.wire.websockets import accepted
-from holdfast.concurrency import seen
+from holdfast.concurrency import cancel_and_wait, seen
 from holdfast.errors import BadInput, Conflict, HoldfastError, ThreadNotFound
 from holdfast.records.threads import MessageRow
 from holdfast.threads.names import ThreadRef
@@ -128,13 +127,11 @@ _DONE = {
 """Under which name each request is answered."""
 
 
-def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
-    routes = APIRouter(tags=["threads"])
+def router(threads: ThreadService, settings: ApiSettings) -> Routes:
+    routes = Routes("threads")
 
-    @routes.get(
-        f"{BASE}/events", response_model=ThreadEventList, responses=failures(404, 422, 503), summary="List events"
-    )
-    async def events(
+    @routes.get(f"{BASE}/events", "List events", scope=READ, returns=ThreadEventList, fails=(404, 422, 503))
+    async def list_thread_events(
         thread: Thread,
         after: After = 0,
         limit: Annotated[int, Query(ge=1, le=settings.max_page)] = settings.default_page,
@@ -147,13 +144,8 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
         rest = {"next": page.next, "newest": page.newest, "pruned": page.pruned}
         return await list_reply("events", map(ThreadEventOut.of, page.events), rest)
 
-    @routes.get(
-        f"{BASE}/events/stream",
-        response_class=Response,
-        responses=failures(404, 422, 503) | _STREAM,
-        summary="Follow events",
-    )
-    async def follow(
+    @routes.get(f"{BASE}/events/stream", "Follow events", scope=READ, fails=(404, 422, 503), responses=_STREAM)
+    async def follow_thread_events(
         thread: Thread,
         after: After = 0,
         last_event_id: Annotated[
@@ -165,7 +157,7 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
         await threads.events(thread, after=begin, limit=1)  # a wrong number is an error reply
         return EventStream(stream(threads, thread, begin))
 
-    @routes.websocket(f"{BASE}/ws")
+    @routes.websocket(f"{BASE}/ws", scope=USE)
     async def socket_(
         socket: WebSocket,
         key: str,
@@ -175,18 +167,18 @@ def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
     ) -> None:
         """Events out; messages, answers and aborts in. A thread that is new begins with the first message."""
         async with accepted(socket):
-            await Conversation(socket, threads, ThreadRef.of(key, caller, owner)).run(after)
+            await ThreadSocket(socket, threads, ThreadRef.of(key, caller, owner)).run(after)
 
     return routes
 
 
-async def stream(threads: ThreadService, thread: ThreadRef, after: int) -> AsyncGenerator[Event, None]:
+async def stream(threads: ThreadService, thread: ThreadRef, after: int) -> AsyncGenerator[ServerEvent, None]:
     async with contextlib.aclosing(threads.follow(thread, after=after)) as events:
         async for event in events:
             yield in_stream(event)
 
 
-class Conversation:
+class ThreadSocket:
     """Both directions of one WebSocket, until either end is done with it."""
 
     def __init__(self, socket: WebSocket, threads: ThreadService, thread: ThreadRef) -> None:
@@ -202,10 +194,7 @@ class Conversation:
         try:
             await asyncio.wait([telling, listening], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            tasks = [telling, listening, *self._under_way]
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await cancel_and_wait(telling, listening, *self._under_way)
         for task in (telling, listening):
             if not task.cancelled():
                 task.result()
@@ -219,7 +208,7 @@ class Conversation:
             await self._made.wait()
         async with contextlib.aclosing(self._threads.follow(self._thread, after=after)) as events:
             async for event in events:
-                await self._say({"event": event_fields(event)})
+                await self._say({"event": ThreadEventOut.fields_of(event)})
 
     async def _listen(self) -> None:
         while True:

@@ -10,11 +10,10 @@ from holdfast.api.threads.option_models import OptionsIn, OptionsOut
 from holdfast.api.threads.usage_models import UsageOut
 from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import GIVEN_ID, MESSAGE_ID, THREAD_KEY
-from holdfast.api.wire.sse import Event
-from holdfast.api.wire.text import Name, Text, Timestamp, timestamp
+from holdfast.api.wire.sse import ServerEvent
+from holdfast.api.wire.text import Name, Text, Timestamp
 from holdfast.records.threads import (
     ChannelRow,
-    Line,
     MessageRow,
     MessageStatus,
     Mode,
@@ -22,6 +21,7 @@ from holdfast.records.threads import (
     SleepState,
     ThreadEventRow,
     ThreadFileRow,
+    TranscriptLine,
     TurnState,
 )
 from holdfast.threads.names import DEFAULT_CHANNEL, MAX_CHANNEL, MAX_MESSAGE_ID
@@ -211,7 +211,7 @@ class AbortedOut(BaseModel):
     turn: TurnOut | None = Field(description="What is being ended; null if nothing was running")
 
 
-class LineOut(Output, record=Line):
+class LineOut(Output, record=TranscriptLine):
     role: str = Field(description="user or agent")
     text: str
     channel: str
@@ -244,17 +244,6 @@ class ThreadEventList(BaseModel):
     pruned: int = 0
 
 
-def event_fields(view: ThreadEventRow) -> dict[str, Any]:
-    return {
-        "seq": view.seq,
-        "kind": view.kind,
-        "turn_id": view.turn_id,
-        "channel": view.channel,
-        "at": timestamp(view.at),
-        "data": dict(view.data),
-    }
-
-
-def in_stream(view: ThreadEventRow) -> Event:
+def in_stream(view: ThreadEventRow) -> ServerEvent:
     """Its id is its number: where a client that was cut off goes on."""
-    return Event(IN_STREAM, to_json(event_fields(view)), str(view.seq))
+    return ServerEvent(IN_STREAM, to_json(ThreadEventOut.fields_of(view)), str(view.seq))

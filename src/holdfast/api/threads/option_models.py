@@ -1,6 +1,6 @@
 """How a thread is set up, as it looks on the wire."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, StrictBool
@@ -9,7 +9,7 @@ from holdfast.agents.permissions import MOST_RULES
 from holdfast.api.sessions.models import TEN_YEARS, AllowOut, LimitsIn, NetworkIn, Seconds, network_out
 from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.text import Env, Metadata, Name, Text
-from holdfast.broker.accounts import Limits
+from holdfast.broker.accounts import SpendingLimits
 from holdfast.threads.resolve.briefs import MOST_PROMPT
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
@@ -24,7 +24,7 @@ _OrAtOnce = Annotated[float, Field(ge=0, le=TEN_YEARS, allow_inf_nan=False)]
 _Names = Annotated[list[Name], Field(max_length=_MOST_MODELS)]
 
 
-class IdleModel(Request):
+class IdleModel(Request, Output, record=IdlePolicy):
     """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never. 0 for the first
     two: right after each turn."""
 
@@ -43,11 +43,11 @@ class ThreadLimitsIn(LimitsIn):
     tokens_per_minute: _PerMinute | None = None
     spend_usd: _Dollars | None = Field(default=None, description="In all, for as long as the thread is there")
 
-    def of_models(self) -> Limits | None:
-        """None if nothing is said of them."""
+    def of_models(self) -> SpendingLimits | None:
+        """Return the limits of calls to models; None if the request names none."""
         if self.model_fields_set.isdisjoint(("requests_per_minute", "tokens_per_minute", "spend_usd")):
             return None
-        return Limits(self.requests_per_minute, self.tokens_per_minute, self.spend_usd)
+        return SpendingLimits(self.requests_per_minute, self.tokens_per_minute, self.spend_usd)
 
 
 class RepoModel(Request):
@@ -111,7 +111,7 @@ class OptionsIn(Request):
         )
 
 
-class ModelLimitsOut(Output, record=Limits):
+class ModelLimitsOut(Output, record=SpendingLimits):
     requests_per_minute: int | None
     tokens_per_minute: int | None
     spend_usd: float | None
@@ -121,10 +121,6 @@ class RepoOut(Output, record=Repo):
     url: str
     branch: str | None
     ref: str | None
-
-
-def _idle_out(policy: IdlePolicy) -> IdleModel:
-    return IdleModel.model_construct(**asdict(policy))
 
 
 class OptionsOut(Output, record=ThreadOptions):
@@ -148,7 +144,7 @@ class OptionsOut(Output, record=ThreadOptions):
     persona: list[str] | None
     system_prompt: str | None
     retry_broken_streams: bool | None
-    idle: Annotated[IdleModel | None, From(by=_idle_out)]
+    idle: IdleModel | None
 
 
 def without_secrets(options: ThreadOptions) -> ThreadOptions:

@@ -5,11 +5,12 @@ import contextlib
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from holdfast.api.edge.caller import CallerOf
 from holdfast.api.settings import ApiSettings
+from holdfast.api.threads.commands import reply_sent
 from holdfast.api.threads.common import BASE, MessageId, Owner, QuestionId, Thread, TurnId
 from holdfast.api.threads.models import (
     AbortedOut,
@@ -31,9 +32,10 @@ from holdfast.api.threads.models import (
     TurnOut,
 )
 from holdfast.api.threads.option_models import without_secrets
-from holdfast.api.wire.common import failures, reply
+from holdfast.api.wire.common import reply
 from holdfast.api.wire.patterns import KEY_PREFIX, MESSAGE_CURSOR, THREAD_CURSOR
 from holdfast.api.wire.pieces import list_reply
+from holdfast.api.wire.routes import READ, USE, Routes
 from holdfast.callers.types import Caller
 from holdfast.errors import Forbidden
 from holdfast.records.threads import MessageRow, MessageStatus
@@ -44,8 +46,8 @@ from holdfast.vocabulary.turn_events import Kind
 
 MAX_WAIT_SECONDS = 600.0
 
-_LOOK = failures(404, 422, 503)
-_WORK = failures(404, 409, 410, 413, 422, 429, 502, 503)
+_LOOK = (404, 422, 503)
+_WORK = (404, 409, 410, 413, 422, 429, 502, 503)
 
 Prefix = Annotated[str | None, Query(pattern=KEY_PREFIX, max_length=512, description="Only keys that begin so")]
 ThreadCursor = Annotated[str | None, Query(pattern=THREAD_CURSOR)]
@@ -55,79 +57,105 @@ Wait = Annotated[
 ]
 
 
-def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
-    routes = APIRouter(tags=["threads"])
+def router(threads: ThreadService, settings: ApiSettings) -> Routes:
+    routes = Routes("threads")
     _talk(routes, threads)
     _look(routes, threads, settings)
     return routes
 
 
-def _talk(routes: APIRouter, threads: ThreadService) -> None:
+def _talk(routes: Routes, threads: ThreadService) -> None:
     @routes.post(
-        f"{BASE}/resolve", response_model=ResolvedOut, responses=_WORK, summary="Make sure a thread can be talked to"
+        f"{BASE}/resolve",
+        "Make sure a thread can be talked to",
+        scope=USE,
+        returns=ResolvedOut,
+        fails=_WORK,
     )
-    async def resolve(thread: Thread, body: ResolveIn | None = None) -> Response:
+    async def resolve_thread(thread: Thread, body: ResolveIn | None = None) -> Response:
         """Makes the thread if it is new, wakes what sleeps, replaces what is certainly gone. Sending does the same."""
         body = body or ResolveIn()
         options = body.options.options() if body.options else None
         return reply(ResolvedOut.of(await threads.resolve(thread, options, channel=body.channel)))
 
-    @routes.post(f"{BASE}/messages", status_code=202, response_model=SentOut, responses=_WORK, summary="Send a message")
-    async def send(thread: Thread, body: MessageIn, wait: Wait = 0) -> Response:
+    @routes.post(
+        f"{BASE}/messages",
+        "Send a message",
+        scope=USE,
+        returns=SentOut,
+        status=202,
+        fails=_WORK,
+    )
+    async def send_message(thread: Thread, body: MessageIn, wait: Wait = 0) -> Response:
         """Stored when this answers, and worked on from then on. The same message again is the same message."""
         options = body.options.options() if body.options else None
         message = await threads.send(thread, body.message(), options)
         if wait:
             message = await _wait_for_end(threads, thread, message, wait)
-        turn = None if message.turn_id is None else TurnOut.of(await threads.turn(thread, message.turn_id))
-        return reply(SentOut.model_construct(message=MessageOut.of(message), turn=turn), 202)
+        return await reply_sent(threads, thread, message)
 
-    @routes.post(f"{BASE}/abort", response_model=AbortedOut, responses=_WORK, summary="End the turn that is running")
-    async def abort(thread: Thread, body: AbortIn | None = None) -> Response:
+    @routes.post(
+        f"{BASE}/abort",
+        "End the turn that is running",
+        scope=USE,
+        returns=AbortedOut,
+        fails=_WORK,
+    )
+    async def abort_turn(thread: Thread, body: AbortIn | None = None) -> Response:
         """Its last event says canceled, soon."""
         body = body or AbortIn()
         turn = await threads.abort(thread, channel=body.channel, queued=body.queued, turn_id=body.turn_id)
         return reply(AbortedOut.model_construct(turn=None if turn is None else TurnOut.of(turn)))
 
     @routes.delete(
-        f"{BASE}/messages/{{message_id}}", response_model=MessageOut, responses=_WORK, summary="Take back a message"
+        f"{BASE}/messages/{{message_id}}", "Take back a message", scope=USE, returns=MessageOut, status=200, fails=_WORK
     )
-    async def cancel(thread: Thread, message_id: MessageId) -> Response:
+    async def cancel_message(thread: Thread, message_id: MessageId) -> Response:
         """One that waits; also twice. A message that is in a turn is refused: abort the turn."""
         return reply(MessageOut.of(await threads.cancel(thread, message_id)))
 
     @routes.post(
-        f"{BASE}/questions/{{question_id}}/answer", status_code=204, responses=_WORK, summary="Answer a question"
+        f"{BASE}/questions/{{question_id}}/answer",
+        "Answer a question",
+        scope=USE,
+        status=204,
+        fails=_WORK,
     )
-    async def answer(thread: Thread, question_id: QuestionId, body: AnswerIn) -> Response:
+    async def answer_question(thread: Thread, question_id: QuestionId, body: AnswerIn) -> Response:
         """The first answer counts. One that is not answered in time takes its default."""
         await threads.answer(thread, question_id, body.answer)
         return Response(status_code=204)
 
-    @routes.post(f"{BASE}/revert", response_model=TurnOut, responses=_WORK, summary="Take back a turn")
-    async def revert(thread: Thread, body: RevertIn | None = None) -> Response:
+    @routes.post(f"{BASE}/revert", "Take back a turn", scope=USE, returns=TurnOut, fails=_WORK)
+    async def revert_turn(thread: Thread, body: RevertIn | None = None) -> Response:
         """And all after it: files, memory and transcript. Where the agent can."""
         body = body or RevertIn()
         return reply(TurnOut.of(await threads.revert(thread, body.turn_id, channel=body.channel)))
 
-    @routes.post(f"{BASE}/pause", response_model=ThreadOut, responses=_WORK, summary="Put its sandbox to sleep")
-    async def pause(thread: Thread, body: PauseIn | None = None) -> Response:
+    @routes.post(
+        f"{BASE}/pause",
+        "Put its sandbox to sleep",
+        scope=USE,
+        returns=ThreadOut,
+        fails=_WORK,
+    )
+    async def pause_thread(thread: Thread, body: PauseIn | None = None) -> Response:
         """The next message wakes it. Refused while a turn is running."""
         hibernate = body is not None and body.hibernate
         return reply(ThreadOut.of(await threads.pause(thread, hibernate=hibernate)))
 
-    @routes.delete(BASE, status_code=204, responses=_WORK, summary="Delete a thread")
-    async def delete(thread: Thread) -> Response:
+    @routes.delete(BASE, "Delete a thread", scope=USE, fails=_WORK)
+    async def delete_thread(thread: Thread) -> Response:
         """With its sandbox, transcript and files. Also twice."""
         await threads.delete(thread)
         return Response(status_code=204)
 
 
-def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> None:
+def _look(routes: Routes, threads: ThreadService, settings: ApiSettings) -> None:
     Limit = Annotated[int, Query(ge=1, le=settings.max_page)]  # noqa: N806 - a type
 
-    @routes.get("/v1/threads", response_model=ThreadPage, responses=failures(422, 503), summary="List threads")
-    async def list_(
+    @routes.get("/v1/threads", "List threads", scope=READ, returns=ThreadPage, fails=(422, 503))
+    async def list_threads(
         caller: CallerOf,
         prefix: Prefix = None,
         owner: Owner = None,
@@ -143,13 +171,13 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
             "threads", (ThreadOut.of(_visible(caller, view)) for view in views), {"next_cursor": following}
         )
 
-    @routes.get(BASE, response_model=ThreadOut, responses=_LOOK, summary="Look at a thread")
-    async def get(caller: CallerOf, thread: Thread) -> Response:
+    @routes.get(BASE, "Look at a thread", scope=READ, returns=ThreadOut, fails=_LOOK)
+    async def get_thread(caller: CallerOf, thread: Thread) -> Response:
         """Wakes nothing."""
         return reply(ThreadOut.of(_visible(caller, await threads.get(thread))))
 
-    @routes.get(f"{BASE}/messages", response_model=MessagePage, responses=_LOOK, summary="List messages")
-    async def messages(
+    @routes.get(f"{BASE}/messages", "List messages", scope=READ, returns=MessagePage, fails=_LOOK)
+    async def list_messages(
         thread: Thread,
         channel: Annotated[Channel | None, Query(description="Of this one only")] = None,
         status: Annotated[MessageStatus | None, Query(description="in_turn: those being answered")] = None,
@@ -160,18 +188,16 @@ def _look(routes: APIRouter, threads: ThreadService, settings: ApiSettings) -> N
         views, following = await threads.messages(thread, channel=channel, status=status, limit=limit, cursor=cursor)
         return await list_reply("messages", map(MessageOut.of, views), {"next_cursor": following})
 
-    @routes.get(
-        f"{BASE}/messages/{{message_id}}", response_model=MessageOut, responses=_LOOK, summary="Look at a message"
-    )
-    async def message(thread: Thread, message_id: MessageId) -> Response:
+    @routes.get(f"{BASE}/messages/{{message_id}}", "Look at a message", scope=READ, returns=MessageOut, fails=_LOOK)
+    async def get_message(thread: Thread, message_id: MessageId) -> Response:
         return reply(MessageOut.of(await threads.message(thread, message_id)))
 
-    @routes.get(f"{BASE}/turns/{{turn_id}}", response_model=TurnOut, responses=_LOOK, summary="Look at a turn")
-    async def turn(thread: Thread, turn_id: TurnId) -> Response:
+    @routes.get(f"{BASE}/turns/{{turn_id}}", "Look at a turn", scope=READ, returns=TurnOut, fails=_LOOK)
+    async def get_turn(thread: Thread, turn_id: TurnId) -> Response:
         return reply(TurnOut.of(await threads.turn(thread, turn_id)))
 
-    @routes.get(f"{BASE}/transcript", response_model=TranscriptOut, responses=_LOOK, summary="What was said")
-    async def transcript(
+    @routes.get(f"{BASE}/transcript", "What was said", scope=READ, returns=TranscriptOut, fails=_LOOK)
+    async def get_transcript(
         thread: Thread, channel: Annotated[Channel, Query(description="Of this one")] = DEFAULT_CHANNEL
     ) -> Response:
         """By users and agent, oldest first; without what was reverted."""

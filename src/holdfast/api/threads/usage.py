@@ -3,15 +3,16 @@
 from datetime import date
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from holdfast.api.edge.caller import CallerOf
 from holdfast.api.settings import ApiSettings
 from holdfast.api.threads.common import Owner
 from holdfast.api.threads.usage_models import UsageReport
-from holdfast.api.wire.common import failures, reply
+from holdfast.api.wire.common import reply
 from holdfast.api.wire.patterns import THREAD_KEY
+from holdfast.api.wire.routes import READ, Routes
 from holdfast.errors import Forbidden
 from holdfast.records.usage import UsageBy
 from holdfast.threads.service import ThreadService
@@ -23,12 +24,12 @@ _Key = Annotated[
 ]
 
 
-def router(threads: ThreadService, settings: ApiSettings) -> APIRouter:
-    routes = APIRouter(tags=["usage"])
+def router(threads: ThreadService, settings: ApiSettings) -> Routes:
+    routes = Routes("usage")
     Limit = Annotated[int, Query(ge=1, le=settings.max_page)]  # noqa: N806 - a type
 
-    @routes.get("/v1/usage", response_model=UsageReport, responses=failures(422, 503), summary="What models have cost")
-    async def usage(
+    @routes.get("/v1/usage", "What models have cost", scope=READ, returns=UsageReport, fails=(422, 503))
+    async def get_usage(
         caller: CallerOf,
         by: Annotated[UsageBy, Query(description="What to have a line for")] = UsageBy.THREAD,
         thread: _Key = None,

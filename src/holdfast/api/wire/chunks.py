@@ -4,7 +4,7 @@ import json
 
 from pydantic import BaseModel, Field
 
-from holdfast.api.wire.sse import Event
+from holdfast.api.wire.sse import ServerEvent
 from holdfast.api.wire.text import to_base64
 from holdfast.sessions.use.follow import Chunk
 
@@ -26,10 +26,10 @@ class ChunkOut(BaseModel):
         )
 
 
-def chunk_event(chunk: Chunk) -> Event:
+def chunk_event(chunk: Chunk) -> ServerEvent:
     """``id`` is the offset that follows it: what to ask for after a cut."""
     dropped = b',"dropped":%d' % chunk.dropped if chunk.dropped else b""
-    return Event(
+    return ServerEvent(
         chunk.stream_name, b'{"offset":%d%b,%b}' % (chunk.offset, dropped, _content(chunk.data)), str(chunk.end)
     )
 

@@ -34,16 +34,14 @@ def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """How a route's failures appear in OpenAPI. By reference: of a model, each route would make a validator for each
     status, and that was most of the time that it took to build the application."""
     content = {"application/json": {"schema": {"$ref": REPLY_REF}}}
-    return {status: {"description": FAILURES[status], "content": content} for status in (401, 403, *statuses, 500)}
+    return {
+        status: {"description": FAILURES[status], "content": content} for status in sorted({401, 403, *statuses, 500})
+    }
 
 
 def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Serialises once; returning the model itself would have the framework check and copy it again."""
-    return json_reply(model.model_dump_json().encode(), status, headers)
-
-
-def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(body, status, headers, "application/json")
+    return Response(model.model_dump_json(), status, headers, "application/json")
 
 
 def is_idempotency_key(text: str) -> bool:

@@ -9,7 +9,7 @@ _WHOLE = re.compile(r'[^"\\]*(?:\\(?:[^u]|u.{4})[^"\\]*)*', re.DOTALL)
 _FIRST_HALF = re.compile("[\ud800-\udbff]$")
 
 
-class JsonText:
+class JsonString:
     """Feed it what follows the opening quote. Raises ``ValueError`` where that is no JSON.
 
     ``rest`` is None until the closing quote has come, then what followed it.

@@ -64,12 +64,18 @@ class Output(BaseModel):
             cls._plan = tuple(_step(cls, record, inner, name, hints[name]) for name in cls.model_fields)
 
     @classmethod
-    def of(cls, record: Any) -> Self:
+    def of(cls, record: Any, **more: Any) -> Self:
+        """The reply for a record; ``more`` are fields that the record does not have."""
+        return cls.model_construct(**cls.fields_of(record), **more)
+
+    @classmethod
+    def fields_of(cls, record: Any) -> dict[str, Any]:
+        """The fields alone, where many are written and to build the model would cost more than all else."""
         values = {}
         for name, read, convert in cls._plan:
             value = read(record)
             values[name] = value if convert is None else convert(value)
-        return cls.model_construct(**values)
+        return values
 
 
 def _step(
@@ -91,7 +97,7 @@ def _has(record: type, path: str) -> bool:
 
 
 def _conversion(hint: Any) -> _Convert | None:
-    """From an attribute's value to the field's; None where it stays as it is."""
+    """Return what makes the field's value from the attribute's; None where they are the same."""
     if get_origin(hint) is Annotated:
         return timestamp if _TIME in hint.__metadata__ else _conversion(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):

@@ -39,7 +39,7 @@ class PiecesReply(Response):
 
 
 async def send_pieces(send: Send, pieces: Sequence[bytes | memoryview]) -> None:
-    """As the body of a reply. ``send`` waits while the client reads too slowly."""
+    """Send the body of a reply. ``send`` waits while the client reads too slowly."""
     for piece in pieces[:-1]:
         await send({"type": "http.response.body", "body": bytes(piece), "more_body": True})
         await asyncio.sleep(0)
@@ -47,7 +47,7 @@ async def send_pieces(send: Send, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def cut(data: bytes) -> list[bytes | memoryview]:
-    """Views of it, each of a size that can be written in one go."""
+    """Cut the data into views that can each be written in one go."""
     if len(data) <= PIECE:
         return [data]
     view = memoryview(data)
@@ -85,7 +85,7 @@ async def list_reply(name: str, models: Iterable[BaseModel], rest: Mapping[str, 
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """By so many at a time; the last may be fewer."""
+    """Yield lists of ``size`` items; the last may be shorter."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some

@@ -1,6 +1,5 @@
 """Server-sent events: a reply that goes on for as long as there is something to tell and somebody who listens."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.api.edge.failures import REQUEST_ID, ErrorBody, ErrorReply
 from holdfast.api.wire.streaming import while_connected
-from holdfast.concurrency import seen
+from holdfast.concurrency import next_or_silence
 from holdfast.errors import HoldfastError
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -21,7 +20,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger("holdfast.api"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerEvent:
     """``data`` is one line, JSON as a rule. ``id`` is where a client that was cut off goes on (Last-Event-ID)."""
 
     kind: str
@@ -43,7 +42,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
+    def __init__(self, events: AsyncGenerator[ServerEvent, None]) -> None:
         super().__init__(None)
         self._events = events
         del self.headers["content-length"]
@@ -51,7 +50,7 @@ class EventStream(Response):
         self.headers["x-accel-buffering"] = "no"
 
     @classmethod
-    async def begin(cls, events: AsyncGenerator[Event, None]) -> "EventStream":
+    async def begin(cls, events: AsyncGenerator[ServerEvent, None]) -> "EventStream":
         """Run up to the first event, or to the end."""
         try:
             first = await anext(events, None)
@@ -67,7 +66,7 @@ class EventStream(Response):
     async def _send_all(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            async for event in _with_pauses(self._events):
+            async for event in next_or_silence(self._events, KEEP_ALIVE_SECONDS):
                 body = _KEEP_ALIVE if event is None else event.encode()
                 await send({"type": "http.response.body", "body": body, "more_body": True})
         except HoldfastError as error:
@@ -77,31 +76,16 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-def error_event(error: HoldfastError, request_id: str) -> Event:
+def error_event(error: HoldfastError, request_id: str) -> ServerEvent:
     body = ErrorReply(error=ErrorBody(code=error.code, message=error.message, request_id=request_id))
-    return Event("error", body.model_dump_json())
+    return ServerEvent("error", body.model_dump_json())
 
 
-async def _preceded(first: Event | None, rest: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+async def _preceded(
+    first: ServerEvent | None, rest: AsyncGenerator[ServerEvent, None]
+) -> AsyncGenerator[ServerEvent, None]:
     async with contextlib.aclosing(rest):
         if first is not None:
             yield first
             async for event in rest:
                 yield event
-
-
-async def _with_pauses(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event | None, None]:
-    """The events, and None whenever none has come for a while."""
-    while True:
-        coming = seen(asyncio.ensure_future(anext(events, None)))
-        try:
-            while not (await asyncio.wait([coming], timeout=KEEP_ALIVE_SECONDS))[0]:
-                yield None
-            event = coming.result()
-        finally:
-            if not coming.done():
-                coming.cancel()
-                await asyncio.wait([coming])
-        if event is None:
-            return
-        yield event

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from starlette.types import Receive, Send
 
-from holdfast.concurrency import seen
+from holdfast.concurrency import cancel_and_wait, seen
 from holdfast.errors import BadInput, HoldfastError
 
 STALL_SECONDS = 300.0
@@ -27,9 +27,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> 
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.wait([working, leaving])
+        await cancel_and_wait(working, leaving)
     if not working.cancelled():
         working.result()
 
@@ -40,7 +38,7 @@ async def _client_left(receive: Receive) -> None:
 
 
 async def send_body(send: Send, pieces: AsyncIterable[bytes], what: str) -> None:
-    """All pieces, then the end; none if they fail, which cuts the connection. The head must have been sent."""
+    """Send all pieces, then the end. If a piece fails, send no end: the server then cuts the connection."""
     try:
         async for piece in pieces:
             async with asyncio.timeout(STALL_SECONDS):
@@ -57,7 +55,7 @@ async def send_body(send: Send, pieces: AsyncIterable[bytes], what: str) -> None
 
 
 async def arriving(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """A request's body as it comes; ``BadInput`` if it stops coming."""
+    """Yield a request's body as it comes. Raises ``BadInput`` if it stops coming."""
     rest = aiter(pieces)
     while True:
         try:

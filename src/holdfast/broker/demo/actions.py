@@ -8,25 +8,17 @@ from dataclasses import dataclass
 from holdfast.broker.demo.conversation import count
 from holdfast.broker.dialects.json import Json
 
-_WORD = re.compile("[^ ]* |[^ ]+")
+_WORD = re.compile("[^ ]{0,4095} |[^ ]{1,4096}")  # bounded, since each match is one call that no other thread runs in
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
     text: str
 
-    @property
-    def words(self) -> Iterator[str]:
-        return split(self.text)
-
 
 @dataclass(frozen=True, slots=True)
 class Think:
     text: str
-
-    @property
-    def words(self) -> Iterator[str]:
-        return split(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """An error of the provider; as the status of the answer where nothing was said before it, else in the stream."""
+    """Answer with an error of a provider: as the status if nothing was said before it, otherwise in the stream."""
 
     status: int
     message: str
@@ -56,12 +48,12 @@ Action = Say | Think | Use | Wait | Fail
 
 
 def written_tokens(actions: Sequence[Action]) -> int:
-    """What the answer costs."""
+    """Count the tokens of the answer."""
     sizes = [count(action.text) for action in actions if isinstance(action, Say | Think)]
     sizes += [count(json.dumps(action.arguments)) for action in actions if isinstance(action, Use)]
     return max(1, sum(sizes))
 
 
 def split(text: str) -> Iterator[str]:
-    """Pieces that give the text again when they are joined: what one delta carries."""
+    """Yield pieces that give the text again when they are joined: what one delta carries."""
     return (found[0] for found in _WORD.finditer(text))

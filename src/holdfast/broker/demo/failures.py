@@ -1,6 +1,8 @@
-"""Errors of the demo model, as a provider who speaks each dialect words them: as a document, and within a stream."""
+"""Errors of the demo model in the form of each dialect: as a document, and within a stream."""
 
+from holdfast.broker.dialects.gemini import answers as gemini
 from holdfast.broker.dialects.json import Json
+from holdfast.broker.dialects.messages import answers as messages
 from holdfast.broker.dialects.sse import event
 from holdfast.vocabulary.models import Wire
 
@@ -13,26 +15,7 @@ _OPENAI = {
     429: ("requests", "rate_limit_exceeded"),
 }
 """Type and code."""
-_MESSAGES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
-_GEMINI = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
+_MESSAGES = {**messages.ERRORS, 402: "billing_error", 503: "api_error"}
 
 
 def document(wire: Wire, status: int, message: str) -> Json:
@@ -42,7 +25,7 @@ def document(wire: Wire, status: int, message: str) -> Json:
             kind = _MESSAGES.get(status, "invalid_request_error" if status < 500 else "api_error")
             return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_demo"}
         case Wire.GEMINI:
-            kind = _GEMINI.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+            kind = gemini.ERRORS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
             return {"error": {"code": status, "message": message, "status": kind}}
         case _:
             kind, code = _openai(status)

@@ -1,4 +1,4 @@
-"""Finding the user's own words in a request: agents wrap them, and put more of their own around them.
+"""Finds the user's own words in a request, because agents wrap them and add text of their own.
 
 A message of the user is a script if each line begins with one of ``VERBS``. What an agent adds is taken away first:
 blocks in tags (``<system-reminder>…``), and a history that stands before the message in ``[…]`` markers.
@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.broker.demo.conversation import Part, Role
+from holdfast.broker.demo.conversation import Part, Speaker, matches
 
 VERBS = (
     *("say", "think", "run", "write", "wait-for", "sleep", "count", "recall", "history", "model", "fail"),
@@ -29,7 +29,7 @@ Line = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedMessage:
     """The message that is to be answered."""
 
     text: str
@@ -45,11 +45,11 @@ class Asked:
     """What the user said meanwhile, and was not answered yet."""
 
 
-def find(parts: Sequence[Part]) -> Asked:
-    """The last message of the user; or the one before, where the last only steers what goes on."""
-    users = [at for at, part in enumerate(parts) if part.role is Role.USER and own_words(part.text)[1]]
+def find(parts: Sequence[Part]) -> AskedMessage:
+    """Find the last message of the user; or the one before, if the last one only steers what goes on."""
+    users = [at for at, part in enumerate(parts) if part.role is Speaker.USER and own_words(part.text)[1]]
     if not users:
-        return Asked("", (), parts)
+        return AskedMessage("", (), parts)
     last = _best_of_message(parts, users)
     asked = _asked(parts, last)
     if asked.lines:
@@ -57,26 +57,26 @@ def find(parts: Sequence[Part]) -> Asked:
     earlier = [at for at in users if at < last and lines_of(own_words(parts[at].text)[1])]
     if not earlier or not _goes_on(parts[earlier[-1] + 1 : last]):
         return asked
-    spoken = max(at for at, part in enumerate(parts) if part.role is not Role.USER)
+    spoken = max(at for at, part in enumerate(parts) if part.role is not Speaker.USER)
     steered = [own_words(parts[at].text)[1] for at in users if at > max(spoken, earlier[-1])]
     return replace(_asked(parts, earlier[-1]), steered=steered)
 
 
 def own_words(text: str) -> tuple[str, str]:
-    """What came before the user's words in a message, and those."""
-    ends = [marker.end() for marker in _MARKER.finditer(text) if _END.search(marker[1])]
+    """Split a message into what the agent put before the user's words, and those words."""
+    ends = [marker.end() for marker in matches(_MARKER, text) if _END.search(marker[1])]
     cut = ends[-1] if ends else 0
     return text[:cut], _without_blocks(text[cut:]).strip()
 
 
 def _without_blocks(text: str) -> str:
-    """Without what stands in tags. Each tag is looked for once, however many are opened and never closed."""
+    """Remove what stands in tags. Each tag is looked for once, even if many are opened and never closed."""
     closings: dict[str, list[int]] = {}
-    for closing in _CLOSING.finditer(text):
+    for closing in matches(_CLOSING, text):
         closings.setdefault(closing[1], []).append(closing.start())
     kept: list[str] = []
     at = 0
-    for opening in _OPENING.finditer(text):
+    for opening in matches(_OPENING, text):
         ends = closings.get(opening[1], [])
         place = bisect_left(ends, opening.end())
         if opening.start() < at or place == len(ends):
@@ -88,7 +88,7 @@ def _without_blocks(text: str) -> str:
 
 
 def lines_of(text: str) -> list[Line]:
-    """The steps of a script; none of any other text."""
+    """The steps of a script; empty for any other text."""
     steps: list[Line] = []
     for line in text.split("\n", MOST_LINES):
         verb, _, rest = line.strip().partition(" ")
@@ -100,24 +100,24 @@ def lines_of(text: str) -> list[Line]:
 
 
 def _best_of_message(parts: Sequence[Part], users: Sequence[int]) -> int:
-    """Of the last message's parts, the last one that is a script, or else the last one."""
+    """The last part of the last message that is a script, or else its last part."""
     same = [at for at in users if parts[at].message == parts[users[-1]].message]
     return next((at for at in reversed(same) if lines_of(own_words(parts[at].text)[1])), same[-1])
 
 
-def _asked(parts: Sequence[Part], at: int) -> Asked:
+def _asked(parts: Sequence[Part], at: int) -> AskedMessage:
     preamble, words = own_words(parts[at].text)
     before = [*parts[:at], *([replace(parts[at], text=preamble)] if preamble else [])]
-    return Asked(words, lines_of(words), before, parts[at + 1 :], _around(parts, at))
+    return AskedMessage(words, lines_of(words), before, parts[at + 1 :], _around(parts, at))
 
 
 def _around(parts: Sequence[Part], at: int) -> Sequence[Part]:
-    others = [number for number, part in enumerate(parts) if part.role is not Role.USER]
+    others = [number for number, part in enumerate(parts) if part.role is not Speaker.USER]
     start = max((number + 1 for number in others if number < at), default=0)
     return parts[start : min((number for number in others if number > at), default=len(parts))]
 
 
 def _goes_on(between: Sequence[Part]) -> bool:
     """Whether the model was still at work: its last word was a tool call, which was not given up."""
-    spoken = [part for part in between if part.role is not Role.USER]
-    return bool(spoken) and spoken[-1].role is Role.RESULT and not _GIVEN_UP.search(spoken[-1].text)
+    spoken = [part for part in between if part.role is not Speaker.USER]
+    return bool(spoken) and spoken[-1].role is Speaker.RESULT and not any(matches(_GIVEN_UP, spoken[-1].text))

@@ -24,7 +24,7 @@ _EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": 
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DemoReply:
     """What is to be sent. ``pieces`` can be read once."""
 
     status: int
@@ -33,7 +33,7 @@ class Reply:
 
 
 def wire_of(path: str) -> Wire | None:
-    """In which dialect a request to this path is; None for what is no question to a model."""
+    """The dialect of a request to this path; None if it is no question to a model."""
     path = path.partition("?")[0]
     if path.endswith("/chat/completions"):
         return Wire.CHAT
@@ -44,8 +44,8 @@ def wire_of(path: str) -> Wire | None:
     return Wire.GEMINI if _GEMINI_PATH.search(path) else None
 
 
-def reply(method: str, path: str, body: bytes) -> Reply:
-    """``path`` is what follows the provider's address, ``/v1/chat/completions`` say, with its query."""
+def reply(method: str, path: str, body: bytes) -> DemoReply:
+    """Answer a request. ``path`` follows the provider's address, and has a query: ``/v1/chat/completions?…``."""
     bare, _, query = path.partition("?")
     if method in ("GET", "HEAD") and re.search(r"/models(/[^/]+)?$", bare):
         return _document(_models(bare))
@@ -61,13 +61,13 @@ def reply(method: str, path: str, body: bytes) -> Reply:
     return _answer(wire, bare, query, data, hashlib.sha256(body).hexdigest()[:20])
 
 
-def failure(wire: Wire, status: int, message: str, headers: Mapping[str, str] | None = None) -> Reply:
+def failure(wire: Wire, status: int, message: str, headers: Mapping[str, str] | None = None) -> DemoReply:
     """An error, as a provider who speaks this dialect words it."""
     found = _document(failures.document(wire, status, message))
     return replace(found, status=status, headers={**_JSON, **(headers or {})})
 
 
-def _answer(wire: Wire, path: str, query: str, data: Json, name: str) -> Reply:
+def _answer(wire: Wire, path: str, query: str, data: Json, name: str) -> DemoReply:
     found = _GEMINI_PATH.search(path)
     talk = read(wire, data, found["model"] if found else "")
     verb = found["verb"] if found else ""
@@ -87,7 +87,7 @@ def _answer(wire: Wire, path: str, query: str, data: Json, name: str) -> Reply:
     return _sent(wire, answer, talk, verb, query)
 
 
-def _sent(wire: Wire, answer: Answer, talk: Conversation, verb: str, query: str) -> Reply:
+def _sent(wire: Wire, answer: Answer, talk: Conversation, verb: str, query: str) -> DemoReply:
     streamed = talk.streamed or verb == "streamGenerateContent"
     if not streamed:
         failed = next((action for action in answer.actions if isinstance(action, Fail)), None)
@@ -97,11 +97,11 @@ def _sent(wire: Wire, answer: Answer, talk: Conversation, verb: str, query: str)
         return _document(voice.whole(wire, answer), waits)
     if verb and "alt=sse" not in query:
         return _document([voice.whole(wire, answer)])
-    return Reply(200, voice.stream(wire, answer), _EVENTS)
+    return DemoReply(200, voice.stream(wire, answer), _EVENTS)
 
 
 def _models(path: str) -> object:
-    """Fits whoever asks: the list has what OpenAI's, Anthropic's and Gemini's have."""
+    """The list of models, with all fields that OpenAI's, Anthropic's and Gemini's lists have."""
     one = {"id": MODEL.name, "object": "model", "type": "model", "created": 0, "owned_by": "holdfast"}
     one |= {"display_name": "Demo", "created_at": "2026-01-01T00:00:00Z"}
     if not path.endswith("/models"):
@@ -111,5 +111,5 @@ def _models(path: str) -> object:
     return {"object": "list", "data": [one], "has_more": False, "models": [gemini]}
 
 
-def _document(data: object, after: float = 0.0) -> Reply:
-    return Reply(200, iter([Piece(json.dumps(data, ensure_ascii=False).encode(), after)]))
+def _document(data: object, after: float = 0.0) -> DemoReply:
+    return DemoReply(200, iter([Piece(json.dumps(data, ensure_ascii=False).encode(), after)]))

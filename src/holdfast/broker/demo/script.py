@@ -16,10 +16,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from holdfast.broker.demo import questions, shell
+from holdfast.broker.demo import agent_tools as tools
 from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
-from holdfast.broker.demo.conversation import Conversation, Part, Role
-from holdfast.broker.demo.found import Asked, Line, find, lines_of
+from holdfast.broker.demo.conversation import Conversation, Part, Speaker, matches
+from holdfast.broker.demo.found import MOST_LINES, AskedMessage, Line, find, lines_of
 
 HELP = (
     "This is Holdfast's demo model: it has no intelligence and only follows a script, so that everything around it "
@@ -47,25 +47,25 @@ _PATHS = re.compile(r"^- (.+)$", re.MULTILINE)
 
 
 def answer(talk: Conversation) -> list[Action]:
-    """Never empty: an agent takes an answer of nothing for a fault."""
+    """Make the actions of the next answer. There is at least one, because agents take an empty answer for a fault."""
     asked = find(talk.parts)
-    tool = shell.find(talk.tools)
+    tool = tools.find_shell(talk.tools)
     if tool is None and (talk.form is not None or _is_about(talk, asked, "title")):
         return [Say(_in_form(talk, _title(asked, talk.parts)))]
     if not asked.lines and _is_about(talk, asked, "summar"):
         return [Say(_summary(talk.parts))]
     if not asked.lines:
         return [Say(HELP)]
-    results = [part.text for part in asked.after if part.role is Role.RESULT]
-    more = shell.wait_on(talk.tools, results[-1]) if results else None
+    results = [part.text for part in asked.after if part.role is Speaker.RESULT]
+    more = tools.wait_on(talk.tools, results[-1]) if results else None
     if more is not None:
         return [more]
-    done = sum(1 for result in results if shell.wait_on(talk.tools, result) is None)
+    done = sum(1 for result in results if tools.wait_on(talk.tools, result) is None)
     said: list[Action] = [Say(f"steered: {text}\n") for text in asked.steered]
     return [*said, *_next_step(talk, asked, done)] or [Say("Done.")]
 
 
-def _next_step(talk: Conversation, asked: Asked, done: int) -> list[Action]:
+def _next_step(talk: Conversation, asked: AskedMessage, done: int) -> list[Action]:
     """The lines after the ``done``th tool call, up to the next one."""
     actions: list[Action] = []
     calls = 0
@@ -84,7 +84,7 @@ def _next_step(talk: Conversation, asked: Asked, done: int) -> list[Action]:
     return actions
 
 
-def _actions(talk: Conversation, asked: Asked, line: Line) -> Sequence[Action]:
+def _actions(talk: Conversation, asked: AskedMessage, line: Line) -> Sequence[Action]:
     verb, rest = line
     match verb:
         case "say":
@@ -106,7 +106,7 @@ def _actions(talk: Conversation, asked: Asked, line: Line) -> Sequence[Action]:
         case "run" | "wait-for" | "write":
             return _in_shell(talk, verb, rest)
         case "ask":
-            return questions.ask(talk, rest)
+            return tools.ask(talk, rest)
         case "attachments":
             return [Say(f"{_attachments(asked)}\n")]
         case "title" | "models" | "garbage":
@@ -116,16 +116,16 @@ def _actions(talk: Conversation, asked: Asked, line: Line) -> Sequence[Action]:
 
 
 def _in_shell(talk: Conversation, verb: str, rest: str) -> Sequence[Action]:
-    tool = shell.find(talk.tools)
+    tool = tools.find_shell(talk.tools)
     if tool is None:
         offered = ", ".join(tool.name for tool in talk.tools) or "no tools"
         return [Say(f"(the agent offers no shell tool to {verb} with; it offers {offered})\n")]
     if verb == "write":
         path, _, text = rest.partition(" ")
-        commands = shell.write(path, text.replace("\\n", "\n"))
+        commands = tools.write(path, text.replace("\\n", "\n"))
     else:
-        commands = [rest if verb == "run" else shell.wait_for(rest)]
-    return [shell.call(tool, command) for command in commands]
+        commands = [rest if verb == "run" else tools.wait_for(rest)]
+    return [tools.call(tool, command) for command in commands]
 
 
 def _failure(rest: str) -> Fail:
@@ -135,24 +135,24 @@ def _failure(rest: str) -> Fail:
 
 
 def _spoken(parts: Sequence[Part]) -> list[Part]:
-    return [part for part in parts if part.role is not Role.SYSTEM and not part.image]
+    return [part for part in parts if part.role is not Speaker.SYSTEM and not part.image]
 
 
-def _attachments(asked: Asked) -> str:
-    """The paths that it was told, and the images that it was shown."""
-    told = [path for part in asked.given for path in _PATHS.findall("".join(_attached(part.text)))]
-    return " ".join([*told, *(f"[{part.image}]" for part in asked.given if part.image)]) or "no attachments"
+def _attachments(asked: AskedMessage) -> str:
+    """The paths in the message, and the images that came with it."""
+    paths = [found[1] for part in asked.given for text in _attached(part.text) for found in matches(_PATHS, text)]
+    return " ".join([*paths, *(f"[{part.image}]" for part in asked.given if part.image)]) or "no attachments"
 
 
 def _attached(text: str) -> Iterator[str]:
-    """What stands in ``<attachments>``."""
+    """Yield the texts between ``<attachments>`` and its end."""
     at = 0
     while (begin := text.find("<attachments>", at)) >= 0 and (end := text.find("</attachments>", begin)) >= 0:
         yield text[begin + len("<attachments>") : end]
         at = end
 
 
-def _is_about(talk: Conversation, asked: Asked, word: str) -> bool:
+def _is_about(talk: Conversation, asked: AskedMessage, word: str) -> bool:
     """Whether the agent, and not the user, wants something of the model: a title, a summary.
 
     It says so in the system prompt, where there are no tools, or at length in what stands for the user's message.
@@ -162,21 +162,22 @@ def _is_about(talk: Conversation, asked: Asked, word: str) -> bool:
     return not lines_of(asked.text) and len(asked.text) > 150 and word in asked.text.lower()
 
 
-def _title(asked: Asked, parts: Sequence[Part]) -> str:
+def _title(asked: AskedMessage, parts: Sequence[Part]) -> str:
     """The first line that is a step of a script, wherever the agent put it; else what was asked."""
-    lines = [line.strip() for part in parts if part.role is Role.USER for line in part.text.splitlines()]
+    texts = [part.text for part in parts if part.role is Speaker.USER]
+    lines = (line.strip() for text in texts for line in text.split("\n", MOST_LINES)[:MOST_LINES])
     text = next((line for line in lines if lines_of(line)), asked.text)
     return " ".join(text.split())[:TITLE_CHARACTERS].strip() or "Demo"
 
 
 def _summary(parts: Sequence[Part]) -> str:
-    """All of it, as far as there is room: so nothing is forgotten that a script may ask for."""
-    lines = [f"{part.role}: {part.text}" for part in parts if part.role in (Role.USER, Role.MODEL)]
+    """Repeat the whole conversation, as far as there is room, so that a later script can still ask for it."""
+    lines = [f"{part.role}: {part.text}" for part in parts if part.role in (Speaker.USER, Speaker.MODEL)]
     return ("Summary of the conversation so far:\n" + "\n".join(lines[:-1]))[-SUMMARY_CHARACTERS:]
 
 
 def _in_form(talk: Conversation, text: str) -> str:
-    return text if talk.form is None else json.dumps(shell.value_for({"type": "object", **talk.form}, text))
+    return text if talk.form is None else json.dumps(tools.value_for({"type": "object", **talk.form}, text))
 
 
 def _number(text: str) -> float:

@@ -1,4 +1,4 @@
-"""How the demo model's answers are told: word by word in the dialect that was asked in, with its pauses."""
+"""Writes the demo model's answers: word by word, in the dialect of the request, with pauses."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.broker.demo import failures
-from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait
+from holdfast.broker.demo.actions import Action, Fail, Say, Think, Use, Wait, split
 from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.answer import (
     CallBegun,
     CallEnded,
     CallPart,
     Delta,
+    FinishReason,
     Head,
-    Reason,
     TextDelta,
     ThoughtDelta,
     gathered,
 )
 from holdfast.broker.dialects.json import Json
-from holdfast.broker.dialects.reading import Usage
+from holdfast.broker.dialects.reading import TokenUsage
 from holdfast.vocabulary.models import Wire
 
 
@@ -37,55 +37,50 @@ class Answer:
 
     head: Head
     actions: Sequence[Action]
-    usage: Usage
+    usage: TokenUsage
 
     @property
-    def reason(self) -> Reason:
-        return Reason.CALLS if any(isinstance(action, Use) for action in self.actions) else Reason.STOP
+    def reason(self) -> FinishReason:
+        return FinishReason.CALLS if any(isinstance(action, Use) for action in self.actions) else FinishReason.STOP
 
 
 def whole(wire: Wire, answer: Answer) -> Json:
-    """As one JSON document."""
+    """Write the answer as one JSON document."""
     deltas = [delta for action in answer.actions for delta in _deltas(answer, action)]
     return DIALECTS[wire].writer(answer.head).whole(gathered(deltas), answer.reason, answer.usage)
 
 
 def stream(wire: Wire, answer: Answer) -> Iterator[Piece]:
-    """As server-sent events."""
+    """Yield the answer as server-sent events, one by one: a stream that breaks does so between them."""
     writer = DIALECTS[wire].writer(answer.head)
-    pause = 0.0
-    number = 0
-    for told in _told(writer.begin()):
-        number += 1
-        yield Piece(told)
+    pause, number = 0.0, 0
+
+    def send(events: bytes) -> Iterator[Piece]:
+        nonlocal pause, number
+        for one in filter(None, events.split(b"\n\n")):
+            number += 1
+            yield Piece(one + b"\n\n", pause)
+            pause = 0.0
+
+    yield from send(writer.begin())
     for action in answer.actions:
         if isinstance(action, Wait):
             pause += action.seconds
-            continue
-        if isinstance(action, Fail):
+        elif isinstance(action, Fail):
             yield Piece(failures.within(wire, action.status, action.message, number), pause)
             return
-        for delta in _deltas(answer, action):
-            for told in _told(writer.write(delta)):
-                number += 1
-                yield Piece(told, pause)
-                pause = 0.0
-    for told in _told(writer.end(answer.reason, answer.usage)):
-        yield Piece(told, pause)
-        pause = 0.0
-
-
-def _told(events: bytes) -> list[bytes]:
-    """One by one: a stream that breaks does so between them."""
-    return [one + b"\n\n" for one in events.split(b"\n\n") if one]
+        else:
+            for delta in _deltas(answer, action):
+                yield from send(writer.write(delta))
+    yield from send(writer.end(answer.reason, answer.usage))
 
 
 def _deltas(answer: Answer, action: Action) -> Iterator[Delta]:
     match action:
         case Say():
-            yield from (TextDelta(word) for word in action.words)
+            yield from (TextDelta(word) for word in split(action.text))
         case Think():
-            yield from (ThoughtDelta(word) for word in action.words)
+            yield from (ThoughtDelta(word) for word in split(action.text))
         case Use(tool, arguments):
             yield CallBegun(f"call_{answer.head.id}", tool)
             text = json.dumps(arguments)  # in two halves: who reads them must put them together

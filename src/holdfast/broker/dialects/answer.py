@@ -5,12 +5,12 @@ The pieces of one call follow each other without anything in between, whatever o
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.question import Text, Thought, ToolCall
-from holdfast.broker.dialects.reading import Usage
+from holdfast.broker.dialects.reading import TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class CallEnded:
 Delta = TextDelta | ThoughtDelta | CallBegun | CallPart | CallEnded
 
 
-class Reason(StrEnum):
+class FinishReason(StrEnum):
     """Why an answer ended."""
 
     STOP = "stop"
@@ -54,20 +54,15 @@ class Reason(StrEnum):
 
 
 def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | ToolCall]:
-    """The parts of an answer that its pieces are, put together."""
-    found: list[
-        tuple[Text | Thought | ToolCall, list[str]]
-    ] = []  # joined at the end: a word at a time, it would take long
+    """Join the pieces of an answer into its parts."""
+    found: list[tuple[Text | Thought | ToolCall, list[str]]] = []  # joined at the end: word by word takes long
     for delta in deltas:
         last = found[-1][0] if found else None
         match delta:
-            case TextDelta(text):
-                if not isinstance(last, Text):
-                    found.append((Text(""), []))
-                found[-1][1].append(text)
-            case ThoughtDelta(text):
-                if not isinstance(last, Thought):
-                    found.append((Thought(""), []))
+            case TextDelta(text) | ThoughtDelta(text):
+                kind = Text if isinstance(delta, TextDelta) else Thought
+                if not isinstance(last, kind):
+                    found.append((kind(""), []))
                 found[-1][1].append(text)
             case CallBegun(call_id, name):
                 found.append((ToolCall(call_id, name, ""), []))
@@ -77,16 +72,11 @@ def gathered(deltas: Iterable[Delta]) -> list[Text | Thought | ToolCall]:
 
 
 def _joined(part: Text | Thought | ToolCall, text: str) -> Text | Thought | ToolCall:
-    match part:
-        case Text():
-            return Text(text)
-        case Thought():
-            return Thought(text)
-    return ToolCall(part.id, part.name, text)
+    return replace(part, arguments=text) if isinstance(part, ToolCall) else replace(part, text=text)
 
 
 class CannotTell(Exception):
-    """An answer that cannot be told in the other dialect. The message says why."""
+    """An answer cannot be written in the other dialect. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +86,7 @@ class Head:
     model: str
     created: int
     usage_wanted: bool = True
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     """As far as it is known before there is an answer."""
 
 
@@ -111,8 +101,8 @@ class AnswerWriter(ABC):
         """Raises ``CannotTell``."""
 
     @abstractmethod
-    def end(self, reason: Reason, usage: Usage) -> bytes: ...
+    def end(self, reason: FinishReason, usage: TokenUsage) -> bytes: ...
 
     @abstractmethod
-    def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: Reason, usage: Usage) -> Json:
-        """The answer as one document. Raises ``CannotTell``."""
+    def whole(self, parts: Sequence[Text | Thought | ToolCall], reason: FinishReason, usage: TokenUsage) -> Json:
+        """Write the answer as one document. Raises ``CannotTell``."""

@@ -54,7 +54,7 @@ class CallQueue:
         return []
 
     def end(self, key: Key, arguments: str = "") -> list[Delta]:
-        """``arguments``: all of them, for who tells them only now."""
+        """End a call. ``arguments`` has all of them, from providers that send them only now."""
         call = self._calls.get(key)
         if call is None:
             return []

@@ -1,4 +1,4 @@
-"""What there is to a dialect. Each has a folder, whose ``__init__`` puts this together."""
+"""The parts of a dialect. Each dialect has a folder, whose ``__init__`` puts them together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from holdfast.broker.dialects.answer import AnswerWriter, Head
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.lacks import Target
-from holdfast.broker.dialects.question import Talk
+from holdfast.broker.dialects.question import CommonQuestion
 from holdfast.broker.dialects.reader import AnswerReader
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """All that is known of one dialect."""
+    """The functions and classes that read and write one dialect."""
 
-    read_question: Callable[[Json], Talk]
+    read_question: Callable[[Json], CommonQuestion]
     """Never fails: what has no place in the common form is in the talk's ``lacks``."""
-    write_question: Callable[[Talk, Target], dict[str, object]]
+    write_question: Callable[[CommonQuestion, Target], dict[str, object]]
     """Raises ``CannotCarry`` where this dialect has no words for something."""
     reader: Callable[[str], AnswerReader]
     """Made for one answer, with letters and digits that no other answer has."""

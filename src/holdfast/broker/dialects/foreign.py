@@ -1,4 +1,4 @@
-"""Thoughts of another model, as agents send them back: a provider refuses what it has not signed itself."""
+"""Removes thoughts of other models from a question: a provider refuses thoughts that it has not signed itself."""
 
 from holdfast.broker.dialects.json import Json, items, table
 from holdfast.vocabulary.models import Wire
@@ -14,7 +14,7 @@ def has_foreign(body: bytes) -> bool:
 
 
 def without_foreign(wire: Wire, data: Json) -> Json:
-    """The same question without the thoughts that another model had."""
+    """Return the same question without the thoughts of other models."""
     match wire:
         case Wire.MESSAGES:
             return {**data, "messages": [one for item in items(data.get("messages")) if (one := _message(item))]}

@@ -1,4 +1,4 @@
-"""JSON that others wrote. Each function returns a value of the type that was hoped for, or an empty one."""
+"""Reads JSON that others wrote. Each function returns a value of the expected type, or an empty one."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ def string(value: object) -> str:
 
 
 def whole(value: object) -> int | None:
-    """A number of tokens, say."""
+    """A whole number, for example of tokens."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def number(value: object) -> int:
-    """A count; 0 where there is none."""
+    """A count; 0 if there is none."""
     return value if isinstance(value, int) and value > 0 else 0
 
 

@@ -1,11 +1,11 @@
-"""What cannot be carried from one dialect to another. It is reported, and never left out in silence."""
+"""Finds what cannot be carried from one dialect to another. It is reported, and never left out in silence."""
 
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast.broker.dialects.json import Json
-from holdfast.broker.dialects.question import Talk, has_images
+from holdfast.broker.dialects.question import CommonQuestion, has_images
 
 HINTS = frozenset({"metadata", "service_tier", "user"})
 """Fields of a question that do not change what it asks: its user, caching, effort of thinking, price. They are meant
@@ -13,11 +13,11 @@ for the provider that they were sent to, and are left out for another one. Each 
 
 
 class CannotCarry(Exception):
-    """The message says what: ``the tool web_search, which the provider runs itself``."""
+    """A question cannot be written in a dialect. The message says what: ``the tool web_search, which …``."""
 
 
 class Lacks:
-    """What a question has in it for which there is no common form, collected while it is read."""
+    """Collects, while a question is read, what it contains for which there is no common form."""
 
     def __init__(self) -> None:
         self._found: dict[str, None] = {}
@@ -26,7 +26,7 @@ class Lacks:
         self._found[what] = None
 
     def fields(self, data: Json, known: Collection[str], where: str = "") -> None:
-        """Notes each field that is not known, unless there is nothing in it."""
+        """Note each field that is not known, unless it is empty."""
         for name, value in data.items():
             if name not in known and value:
                 self.note(f"{where}{name}")
@@ -49,12 +49,12 @@ class Target:
     """Or one of its many imitators, who have kept its older words."""
     sees_images: bool = True
 
-    def most(self, talk: Talk) -> int | None:
-        """The limit of tokens that is asked for: no more than the model can, since providers refuse that."""
+    def most(self, talk: CommonQuestion) -> int | None:
+        """The limit of output tokens, never more than the model can produce, because providers refuse that."""
         return min(talk.max_tokens, self.output_tokens) if talk.max_tokens else None
 
 
-def check(talk: Talk, target: Target, names: re.Pattern[str]) -> None:
+def check(talk: CommonQuestion, target: Target, names: re.Pattern[str]) -> None:
     """Check what is the same for all dialects. Raises ``CannotCarry``."""
     if not target.sees_images and has_images(talk):
         raise CannotCarry("an image, which this model cannot be shown")

@@ -1,8 +1,8 @@
-"""What is the same in both of OpenAI's dialects, though it does not stand at the same place."""
+"""The parts that both of OpenAI's dialects have in common, though at different places."""
 
 from holdfast.broker.dialects.json import Json, string, table
 from holdfast.broker.dialects.lacks import Lacks
-from holdfast.broker.dialects.question import Choice, Choosing, Form, Talk
+from holdfast.broker.dialects.question import Choice, Choosing, CommonQuestion, Form
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -29,8 +29,8 @@ def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
     return Choice()
 
 
-def settings(talk: Talk, tools: list[dict[str, object]], named: Json) -> Json:
-    """How a question is to be answered, and with which tools; ``named`` is the one tool, where one was chosen."""
+def settings(talk: CommonQuestion, tools: list[dict[str, object]], named: Json) -> Json:
+    """The settings of a question, and its tools; ``named`` is the tool that must be used, if one was chosen."""
     found: dict[str, object] = {}
     if talk.temperature not in (None, 1):  # which is what all take by themselves
         found["temperature"] = talk.temperature

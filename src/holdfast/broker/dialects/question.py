@@ -39,7 +39,7 @@ class LinkedImage:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """What the model thought. Its signature, or what is encrypted of it, is of use to its own provider only."""
+    """A thought of the model. Its signature, or its encrypted part, is useful to its own provider only."""
 
     text: str
 
@@ -56,7 +56,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a call."""
+    """The result of a tool call."""
 
     call_id: str
     name: str
@@ -75,7 +75,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One that the agent offers. ``kind`` is ``function``, or what a provider's own tool is called."""
+    """A tool that the agent offers. ``kind`` is ``function``, or the name of a provider's own tool."""
 
     name: str
     description: str = ""
@@ -101,7 +101,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """JSON is to be answered; with a schema, if there is one."""
+    """The answer must be JSON; it must match the schema, if there is one."""
 
     schema: Json | None = None
     name: str = ""
@@ -109,7 +109,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class CommonQuestion:
     """A question in the form that is common to all dialects."""
 
     model: str
@@ -132,7 +132,7 @@ class Talk:
 
 
 def image_from_url(url: str) -> Image | LinkedImage | None:
-    """None for what is neither the data nor the address of an image."""
+    """Make an image from a URL; None if it is neither the data nor the address of an image."""
     found = _DATA.fullmatch(url)
     if found:
         return Image(found[1], found[2])
@@ -150,7 +150,7 @@ def fitting_id(call_id: str) -> str:
     return f"call_{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
-def has_images(talk: Talk) -> bool:
+def has_images(talk: CommonQuestion) -> bool:
     """Whether there is an image anywhere in it, also in what came of a call."""
     parts = [part for message in talk.messages for part in message.parts]
     shown = [one for part in parts for one in (part.parts if isinstance(part, ToolResult) else (part,))]
@@ -158,7 +158,7 @@ def has_images(talk: Talk) -> bool:
 
 
 def merged(messages: Sequence[Message]) -> list[Message]:
-    """Messages of one side that follow each other are one: most dialects want the two sides in turns."""
+    """Join messages of one side that follow each other, because most dialects want the sides to alternate."""
     found: list[Message] = []
     for message in messages:
         if found and found[-1].role is message.role:

@@ -1,4 +1,4 @@
-"""What each dialect's reader of answers does: every event is parsed and looked at once, by one object."""
+"""The reader of answers, which each dialect implements: one object parses every event once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic_core import from_json
 
-from holdfast.broker.dialects.answer import Delta, Reason
+from holdfast.broker.dialects.answer import Delta, FinishReason
 from holdfast.broker.dialects.call_queue import CallQueue
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.reading import Reading
@@ -23,10 +23,10 @@ class AnswerReader(ABC):
     """A field that every answer in one piece has."""
 
     def __init__(self, name: str) -> None:
-        """``name`` is letters and digits that no other answer has: calls without an id get theirs by it."""
+        """``name`` is a text of letters and digits that no other answer has; calls without an id get one from it."""
         self.name = name
         self.reading = Reading()
-        self.reason: Reason | None = None
+        self.reason: FinishReason | None = None
         """Why it ended, as soon as that was told."""
         self.is_only_usage = False
         """Whether the last event had nothing in it but usage, which some agents do not ask for."""
@@ -54,5 +54,5 @@ class AnswerReader(ABC):
         return self.read(value) if value and isinstance(value, dict) else None
 
     def end(self) -> list[Delta]:
-        """The stream is over: what is still to be told."""
+        """End the stream, and return the pieces that are left."""
         return self._queue.end_all()

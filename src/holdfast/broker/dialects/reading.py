@@ -1,4 +1,4 @@
-"""What is known of an answer, while it passes."""
+"""The facts that are known of an answer while it passes."""
 
 from dataclasses import dataclass, field
 
@@ -10,17 +10,17 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def guessed(characters: int) -> int:
-    """How many tokens so much text is."""
+    """Guess how many tokens so many characters are."""
     return characters // _CHARACTERS_PER_TOKEN
 
 
 def characters(tokens: int) -> int:
-    """How much text so many tokens are."""
+    """Guess how many characters so many tokens are."""
     return tokens * _CHARACTERS_PER_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """Tokens; ``input`` has ``cached`` and ``cache_written`` in it."""
 
     input: int = 0
@@ -31,7 +31,7 @@ class Usage:
 
 @dataclass(slots=True)
 class Reading:
-    """What is known of one answer."""
+    """The facts that are known of one answer so far."""
 
     input: int | None = None
     output: int | None = None
@@ -62,11 +62,11 @@ class Reading:
         self.failed = str(self.error.get("message") or otherwise)
 
     @property
-    def usage(self) -> Usage:
-        return Usage(self.input or 0, self.cached, self.output or 0, self.cache_written)
+    def usage(self) -> TokenUsage:
+        return TokenUsage(self.input or 0, self.cached, self.output or 0, self.cache_written)
 
     def tokens(self, asked_bytes: int) -> Tokens:
-        """As the provider has counted. Guessed where it has not, or not yet: that is not free either."""
+        """The tokens as the provider has counted them; guessed if it has not, because they are not free either."""
         guess = self.begun or self.output is not None
         read = self.input if self.input is not None else guessed(asked_bytes) * guess
         written = self.output if self.output is not None else 0

@@ -1,4 +1,4 @@
-"""Server-sent events: how they are cut out of a stream of bytes, unchanged, and how they are written."""
+"""Splits a stream of bytes into server-sent events, without changing them, and writes such events."""
 
 import re
 
@@ -22,7 +22,7 @@ class EventSplitter:
         """Whether the first part of an event has been let pass, and its end has not."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The events that are complete now, each with the empty line at its end."""
+        """Return the events that are complete now, each with the empty line at its end."""
         unseen = max(len(self._rest) - 3, 0)  # its last bytes may be the first half of an end
         self._rest += data
         events = []
@@ -40,13 +40,13 @@ class EventSplitter:
         return events
 
     def end(self) -> bytes:
-        """The stream is over: what is left, if it could be an event after all."""
+        """End the stream, and return what is left, if it could be an event."""
         rest, self._rest = bytes(self._rest), bytearray()
         return rest if rest.strip() else b""
 
 
 def data_of(event: bytes) -> bytes:
-    """The content of its ``data:`` lines; empty for comments."""
+    """The content of an event's ``data:`` lines; empty for comments."""
     if event.startswith(b"data:") and event.find(b"\n", 0, -2) < 0:  # most are one line
         return event[5:].strip()
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]

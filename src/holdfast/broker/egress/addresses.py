@@ -1,4 +1,4 @@
-"""Which addresses a sandbox may reach under which name: public ones; internal ones only where the operator names them.
+"""Decides which addresses a sandbox may reach: public ones, and internal ones only if the operator names them.
 
 The tables are in ``holdfast.network.addresses``; this is what the settings of the daemon make of them.
 """
@@ -15,8 +15,8 @@ SETTING = "egress_private_hosts"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why nobody may go there, and what could be done about it. Both are parts of a sentence."""
+class AddressRefusal:
+    """The reason why nobody may reach an address, and a remedy. Both are parts of a sentence."""
 
     why: str
     remedy: str
@@ -31,7 +31,7 @@ _NAME_IT = f"the operator can allow it by naming it in {SETTING}, in the daemon'
 
 @dataclass(frozen=True, slots=True)
 class PrivateHosts:
-    """What the operator opens of the internal network: hosts by name (``*.`` as in allow-lists), addresses, blocks."""
+    """The internal hosts that the operator allows: by name (``*.`` as in allow-lists), address or block."""
 
     names: tuple[HostPattern, ...] = ()
     blocks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
@@ -57,27 +57,27 @@ class PrivateHosts:
         return cls(tuple(names), tuple(blocks))
 
     def include(self, host: str, address: Address) -> bool:
-        """``host`` must be normalised."""
+        """Whether the operator allows this address; ``host`` must be normalised."""
         return any(pattern.names(host) for pattern in self.names) or any(address in block for block in self.blocks)
 
 
-def refusal_of_name(host: str) -> Refusal | None:
-    """Why nobody may use this (normalised) name, wherever it leads."""
-    return Refusal("is a cloud's metadata service", _NEVER_OPEN) if host in METADATA_NAMES else None
+def refusal_of_name(host: str) -> AddressRefusal | None:
+    """The reason why nobody may use this (normalised) name, wherever it leads; None if one may."""
+    return AddressRefusal("is a cloud's metadata service", _NEVER_OPEN) if host in METADATA_NAMES else None
 
 
-def refusal(host: str, address: Address, private: PrivateHosts) -> Refusal | None:
-    """Why nobody may go to this address under this (normalised) name; None if one may."""
+def refusal(host: str, address: Address, private: PrivateHosts) -> AddressRefusal | None:
+    """The reason why nobody may reach this address under this (normalised) name; None if one may."""
     if is_metadata(address):
-        return Refusal("is a cloud's metadata service", _NEVER_OPEN)
+        return AddressRefusal("is a cloud's metadata service", _NEVER_OPEN)
     if is_never(address):
-        return Refusal("is a link-local, multicast or broadcast address", _NEVER_OPEN)
+        return AddressRefusal("is a link-local, multicast or broadcast address", _NEVER_OPEN)
     if private.include(host, address):
         return None
     if not is_public(address):
-        return Refusal("is not a public address", _NAME_IT)
+        return AddressRefusal("is not a public address", _NAME_IT)
     if is_own(address):
-        return Refusal("is an address of this machine", _NAME_IT)
+        return AddressRefusal("is an address of this machine", _NAME_IT)
     if private.around.include(address):
-        return Refusal("is in a network that this machine is part of", _NAME_IT)
+        return AddressRefusal("is in a network that this machine is part of", _NAME_IT)
     return None

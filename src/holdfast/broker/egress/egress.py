@@ -12,10 +12,12 @@ import structlog
 from holdfast.broker.egress import addresses
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.broker.egress.metrics import EgressMetrics
-from holdfast.broker.egress.proxy import Deadlines, EgressProxy
-from holdfast.broker.egress.upstream import Resolve, Stream, Upstream, hang_up
+from holdfast.broker.egress.proxy import EgressDeadlines, EgressProxy
+from holdfast.broker.egress.upstream import EgressUpstream, Resolve, hang_up
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import BadInput
 from holdfast.link.link import Link
+from holdfast.network.http_peer import Stream
 from holdfast.network.names import Names, Share
 from holdfast.network.proxies import Proxies
 from holdfast.records.host_pattern import as_address
@@ -54,7 +56,7 @@ class EgressBroker:
         *,
         resolve: Resolve | None = None,
         proxies: Proxies | None = None,
-        deadlines: Deadlines | None = None,
+        deadlines: EgressDeadlines | None = None,
     ) -> None:
         self._private = private
         self._metrics = metrics
@@ -63,7 +65,7 @@ class EgressBroker:
         self._resolve = resolve
         self._proxies = proxies or Proxies()
         self._shares: dict[str, Share] = {}
-        self._deadlines = deadlines or Deadlines()
+        self._deadlines = deadlines or EgressDeadlines()
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
 
     def check(self, policy: NetworkPolicy, /) -> None:
@@ -88,7 +90,7 @@ class EgressBroker:
             return
         session_id = link.session_id
         resolve = self._resolve or self._shares.setdefault(session_id, Share(self._names)).look_up
-        upstream = Upstream(self._private, resolve, self._proxies, self._proxy_names.look_up)
+        upstream = EgressUpstream(self._private, resolve, self._proxies, self._proxy_names.look_up)
         proxy = EgressProxy(session_id, policy, upstream, self._metrics, self._deadlines)
         tasks = self._tasks.setdefault(session_id, set())
         link.take_callers(LISTENER, lambda reader, writer: self._take(proxy, tasks, session_id, (reader, writer)))
@@ -121,10 +123,9 @@ class EgressBroker:
             task.cancel()
 
     async def close(self) -> None:
-        """The daemon stops: hang up on everybody. Sandboxes stay, and call the next daemon."""
+        """Hang up on everybody, because the daemon stops. Sandboxes stay, and call the next daemon."""
         tasks = [task for group in self._tasks.values() for task in group]
         for session_id in list(self._tasks):
             self.detach(session_id)
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_and_wait(*tasks)
         await self._names.close()

@@ -1,13 +1,26 @@
-"""One plain HTTP request, passed on to its server, and the answer back; both bodies stream, with back-pressure."""
+"""Passes requests on: one plain HTTP request and its answer, or the bytes of a tunnel, with back-pressure."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import h11
 
-from holdfast.broker.egress.peer import Headers, HttpPeer, end_to_end, pairs
-from holdfast.broker.egress.relay import Deadline
+from holdfast.concurrency import cancel_and_wait
+from holdfast.network.http_peer import CHUNK, Headers, HttpPeer, Stream, end_to_end, pairs
+
+
+class IdleDeadline:
+    """A time by which something must have moved; ``postpone`` it whenever something has."""
+
+    def __init__(self, timeout: asyncio.Timeout, seconds: float) -> None:
+        self._timeout = timeout
+        self._seconds = seconds
+
+    def postpone(self) -> None:
+        if not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
 class BadAnswer(OSError):
@@ -16,11 +29,11 @@ class BadAnswer(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """``client`` has sent the head of a request; ``server`` is the connection that it goes to."""
+    """One request and its answer: ``client`` has sent the head, ``server`` is the connection that it goes to."""
 
     client: HttpPeer
     server: HttpPeer
-    deadline: Deadline
+    deadline: IdleDeadline
     sent: Callable[[int], None]
     received: Callable[[int], None]
 
@@ -37,9 +50,7 @@ class Exchange:
                 raise ConnectionError("the caller went away")
             await outward
         finally:
-            inward.cancel()
-            outward.cancel()
-            await asyncio.gather(inward, outward, return_exceptions=True)
+            await cancel_and_wait(inward, outward)
 
     async def _until_gone(self) -> None:
         """Pass the request's body on, then watch the caller: when it goes away, nobody needs the answer."""
@@ -52,7 +63,7 @@ class Exchange:
             await asyncio.Event().wait()
 
     async def _body(self) -> None:
-        """As much of it as the server takes. Raises what the caller does wrong."""
+        """Pass on as much of the body as the server takes. Errors of the caller are raised."""
         if self.client.protocol.they_are_waiting_for_100_continue:
             await self.client.send(h11.InformationalResponse(status_code=100, headers=[]))
         while True:
@@ -91,7 +102,7 @@ class Exchange:
 def as_forwarded(
     request: h11.Request, authority: bytes, path: bytes, more: Sequence[tuple[bytes, bytes]] = ()
 ) -> h11.Request:
-    """The same request as the server should see it: for the host that was checked, and for one request only."""
+    """Return the request as the server should see it: for the host that was checked, and for one request only."""
     given = pairs(request.headers)
     chunked = any(name == b"transfer-encoding" for name, _value in given)
     dropped = {b"host", b"expect", *([b"content-length"] if chunked else [])}
@@ -103,3 +114,30 @@ def as_forwarded(
         (b"Connection", b"close"),
     ]
     return h11.Request(method=request.method, target=path, headers=headers)
+
+
+async def relay(
+    inside: Stream,
+    outside: Stream,
+    deadline: IdleDeadline,
+    sent: Callable[[int], None],
+    received: Callable[[int], None],
+) -> None:
+    """Copy bytes both ways; ``sent`` and ``received`` get the size of each piece. The caller closes the streams."""
+    async with asyncio.TaskGroup() as both:
+        both.create_task(_carry(inside[0], outside[1], deadline, sent))
+        both.create_task(_carry(outside[0], inside[1], deadline, received))
+
+
+async def _carry(
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, deadline: IdleDeadline, moved: Callable[[int], None]
+) -> None:
+    """Copy one direction to its end, which is passed on. If one side breaks off, only its direction ends."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(CHUNK):
+            target.write(data)
+            await target.drain()
+            deadline.postpone()
+            moved(len(data))
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: it is closed already
+        target.write_eof()

@@ -1,4 +1,4 @@
-"""What an operator watches of the ways out: how much went where it may, and how often somebody tried elsewhere."""
+"""The metrics of the egress proxy: how much was transferred, and how often something was refused."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 

@@ -1,4 +1,4 @@
-"""What git in a sandbox is told, by its environment: there is no file that could lie in the user's way."""
+"""Configures git in a sandbox by its environment, so that there is no file in the user's way."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ PART = "git"
 
 
 def git_environment(settings: GitSettings) -> Mapping[str, str]:
-    """Nothing secret is in it. It wins over every file of git's configuration, also the repository's own."""
+    """The environment, without any secret. It overrides every configuration file, also the repository's own."""
     entries: list[tuple[str, str]] = []
     for name in settings.hosts:
         here = f"url.{ROOT}/{PART}/{name}/.insteadOf"

@@ -1,8 +1,11 @@
-"""What answers ``/git/…`` at the broker: each request goes on to its server, with the token; both bodies stream."""
+"""Answers ``/git/…`` at the broker: each request goes on to its server, with the token; both bodies stream."""
 
+import asyncio
 import base64
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import structlog
@@ -14,7 +17,6 @@ from holdfast.broker.door import Visit
 from holdfast.broker.git.environment import PART
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.smart_http import PUSH, GitRequest, NotGit, parse
-from holdfast.broker.git.trust import Trust, Untrusted
 from holdfast.broker.secrets import KeyMissing
 from holdfast.network.outside import Outside
 
@@ -32,6 +34,37 @@ _ASKED_OF_BODIES = ("Content-Type", "Content-Encoding", "Content-Length")
 """Only where the body is sent on, too. Connections to a server are shared: it would take what follows on one, another
 sandbox's request with the token, for a body that was announced and did not come."""
 _ANSWERED = ("Content-Type", "Content-Encoding", "Content-Length", "Cache-Control", "Expires", "Pragma")
+
+
+class Untrusted(Exception):
+    """The file with the certificates is of no use; the text says why."""
+
+
+class Trust:
+    """The operator's own certificates. A file is read when it is first needed, and again when it has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[int, int], ssl.SSLContext]] = {}
+
+    async def context(self, ca_file: str) -> ssl.SSLContext | bool:
+        """Return the TLS context for a connection; without a file, the client's own."""
+        return await asyncio.to_thread(self._read, ca_file) if ca_file else True
+
+    def _read(self, ca_file: str) -> ssl.SSLContext:
+        try:
+            found = Path(ca_file).stat()
+            version = (found.st_mtime_ns, found.st_ino)
+            known = self._known.get(ca_file)
+            if known is not None and known[0] == version:
+                return known[1]
+            context = ssl.create_default_context()
+            context.load_verify_locations(cafile=ca_file)
+        except ssl.SSLError:
+            raise Untrusted(f"{ca_file} has no certificates in PEM") from None
+        except OSError as error:
+            raise Untrusted(f"{ca_file} cannot be read: {error.strerror}") from None
+        self._known[ca_file] = (version, context)
+        return context
 
 
 class GitProxy:
@@ -83,7 +116,7 @@ class GitProxy:
         return host
 
     async def _headers(self, request: web.BaseRequest, host: GitHost) -> dict[str, str]:
-        """Only what git needs; whatever a program in the sandbox sends to say who it is stays here."""
+        """Return the headers that git needs; credentials that a program in the sandbox sends stay here."""
         names = _ASKED if request.method == "GET" else _ASKED + _ASKED_OF_BODIES
         headers = {name: request.headers[name] for name in names if name in request.headers}
         headers["Accept-Encoding"] = request.headers.get("Accept-Encoding", "identity")
@@ -169,7 +202,7 @@ async def _pass_on(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> 
 
 
 async def _not_done(answer: aiohttp.ClientResponse, host: GitHost, asked: GitRequest) -> web.Response:
-    """Git shows the lines of a plain text, and for 401 would ask for a password: so it is never told that."""
+    """Report an error as plain text, which git shows. It never gets 401, because it would ask for a password."""
     if answer.status in (301, 302, 307, 308):
         return _moved(answer, host)
     if answer.status == 401 or (answer.status == 403 and host.key is not None):
@@ -183,7 +216,7 @@ async def _not_done(answer: aiohttp.ClientResponse, host: GitHost, asked: GitReq
 
 
 def _moved(answer: aiohttp.ClientResponse, host: GitHost) -> web.Response:
-    """To another repository on the same server, at most: the token goes nowhere else."""
+    """Follow a redirect only to another repository on the same server: the token goes nowhere else."""
     place = answer.headers.get("Location", "")
     url = answer.url.join(URL(place, encoded=True))
     if str(url.origin()) == str(URL(host.base_url).origin()):

@@ -1,4 +1,4 @@
-"""Git's smart HTTP, as far as the broker must know it: which requests are part of it, and for which repository."""
+"""Parses git's smart HTTP as far as needed: which requests are part of it, and for which repository."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f/\\?#%]")
 
 
 class NotGit(Exception):
-    """The request is no part of it; the message says why, for whoever sent it."""
+    """The request is not part of smart HTTP; the message says why, for whoever sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,21 @@ class GitRequest:
 
     @property
     def target(self) -> str:
-        """Path and query on the server."""
+        """The path and query on the server."""
         end = f"info/refs?service={self.service}" if self.asks_for_refs else self.service
         return f"/{quote(self.repository)}/{end}"
 
 
 def parse(method: str, path: str, query: str) -> GitRequest:
-    """``path`` is what follows ``/git/``, still quoted. Raises ``NotGit``.
+    """Parse a request. ``path`` is what follows ``/git/``, still quoted. Raises ``NotGit``.
 
     What is sent on is written anew from the parts that were understood here, so that the server cannot understand
     them in another way.
     """
-    parts = [unquote(part, errors="strict") for part in path.split("/")] if _is_text(path) else []
+    try:
+        parts = [unquote(part, errors="strict") for part in path.split("/")]
+    except UnicodeDecodeError:
+        parts = []
     if len(parts) < 3 or any(part in ("", ".", "..") or _FORBIDDEN.search(part) for part in parts):
         raise NotGit("this is no path of a git repository; it must be /git/HOST/REPOSITORY/…")
     host, *rest = parts
@@ -49,11 +52,3 @@ def parse(method: str, path: str, query: str) -> GitRequest:
     if method == "POST" and rest[-1] in SERVICES and len(rest) > 1 and not query:
         return GitRequest(host, "/".join(rest[:-1]), rest[-1], False)
     raise NotGit(f"only git's smart HTTP goes through here (fetch, clone, push), not {method} …/{rest[-1]}")
-
-
-def _is_text(path: str) -> bool:
-    try:
-        unquote(path, errors="strict")
-    except UnicodeDecodeError:
-        return False
-    return True

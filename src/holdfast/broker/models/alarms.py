@@ -1,11 +1,11 @@
-"""Who is told when use is not as it should be: the thread, on its stream of events, and the log."""
+"""Raises alarms about unusual use: on the thread's stream of events, and in the log."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from holdfast.broker.accounts import Account, Spent
 from holdfast.broker.models.limits.windows import Windows
+from holdfast.concurrency import Bounded
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 SHARES = (0.8, 1.0)
@@ -18,14 +18,14 @@ _MOST_KEYS = 20_000
 
 
 class Alarms:
-    """Each method returns the events to be told, most often none."""
+    """Decides about alarms. Each method returns the events to send, usually none."""
 
     def __init__(self, calls_per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._most_calls = calls_per_minute
         self._clock = clock
         self._refusals = Windows(clock)
-        self._rung: OrderedDict[str, float] = OrderedDict()
-        self._spent: OrderedDict[str, float] = OrderedDict()
+        self._rung = Bounded[str, float](_MOST_KEYS)
+        self._spent = Bounded[str, float](_MOST_KEYS)
 
     def refused(self, account: Account, message: str) -> list[TurnEvent]:
         if self._refusals.add(account.thread_id) < MANY_REFUSALS or not self._may_ring("refused", account):
@@ -38,43 +38,32 @@ class Alarms:
         return [_alert("rate", f"{calls} calls to models within a minute; more than {self._most_calls} is unusual")]
 
     def spent(self, account: Account, spent: Spent, cost: float) -> list[TurnEvent]:
-        """After a call that cost this much. Of each share of a budget, the call that crosses it is told."""
-        thread, owner = account.limits.spend_usd, account.owner_limits.spend_usd
-        events = []
-        if thread is not None:
-            told = self._crossed(f"thread {account.thread_id}", thread, spent.thread_usd, cost)
-            events += [_budget("this thread's budget", thread, spent.thread_usd, share) for share in told]
-        if owner is not None:
-            told = self._crossed(f"owner {account.owner}", owner, spent.owner_usd, cost)
-            events += [_budget("this month's budget of its owner", owner, spent.owner_usd, share) for share in told]
-        return events
+        """Report a call that cost this much, if it crosses a share of a budget."""
+        thread, owner = f"thread {account.thread_id}", f"owner {account.owner}"
+        return [
+            *self._crossed(thread, "this thread's budget", account.limits.spend_usd, spent.thread_usd, cost),
+            *self._crossed(
+                owner, "this month's budget of its owner", account.owner_limits.spend_usd, spent.owner_usd, cost
+            ),
+        ]
 
-    def _crossed(self, key: str, limit: float, now: float, cost: float) -> Iterator[float]:
+    def _crossed(self, key: str, what: str, limit: float | None, now: float, cost: float) -> Iterator[TurnEvent]:
+        if limit is None:
+            return
         # What was known last, since several calls may have ended meanwhile; a new month begins below.
-        before = min(_remember(self._spent, key, now, now - cost), now)
-        return (share for share in SHARES if before < share * limit <= now)
+        before = min(self._spent.get(key, now - cost), now)
+        self._spent[key] = now
+        for share in SHARES:
+            if before < share * limit <= now:
+                yield _alert("budget", f"{share:.0%} of {what} of ${limit:g} is spent (${now:.2f})")
 
     def _may_ring(self, what: str, account: Account) -> bool:
         key = f"{what} {account.thread_id}"
         now = self._clock()
         if now - self._rung.get(key, -QUIET_SECONDS) < QUIET_SECONDS:
             return False
-        _remember(self._rung, key, now, now)
+        self._rung[key] = now
         return True
-
-
-def _remember(known: OrderedDict[str, float], key: str, value: float, default: float) -> float:
-    """Keeps the new value, and returns the one before."""
-    before = known.get(key, default)
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > _MOST_KEYS:
-        known.popitem(last=False)
-    return before
-
-
-def _budget(what: str, limit: float, spent: float, share: float) -> TurnEvent:
-    return _alert("budget", f"{share:.0%} of {what} of ${limit:g} is spent (${spent:.2f})")
 
 
 def _alert(what: str, message: str) -> TurnEvent:

@@ -1,4 +1,4 @@
-"""What is written down of each call: the bill, a line in the log, the metrics; and the alarms that follow from it.
+"""Records each call: the bill, a line in the log, the metrics; and raises the alarms that follow from it.
 
 Never what was said, and never a key.
 """
@@ -8,10 +8,9 @@ from collections.abc import Coroutine, Sequence
 
 import structlog
 
-from holdfast.broker.accounts import Account, Books, Call
+from holdfast.broker.accounts import Account, Books, Call, Hold
 from holdfast.broker.models.alarms import Alarms
 from holdfast.broker.models.limits.gate import Gate, Refusal, has_budget
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
@@ -46,7 +45,7 @@ class Ledger:
         self.tell(account, self._alarms.called(account, self._gate.requests(account)))
 
     def tell(self, account: Account, events: Sequence[TurnEvent]) -> None:
-        """Soon: nobody waits for it."""
+        """Send events to the thread, soon; nobody waits for it."""
         for event in events:
             if event.kind is Kind.USAGE_ALERT:
                 log.warning("model.alert", thread_id=account.thread_id, turn_id=account.turn_id, **event.data)
@@ -54,22 +53,22 @@ class Ledger:
             self._spawn(self._books.tell(account, events))
 
     async def open(self, account: Account, call: Call) -> str | None:
-        """Before the model is asked: should this daemon be killed meanwhile, so much of it is in the books. What costs
+        """Write down a call before the model is asked, in case this daemon is killed meanwhile. What costs
         nothing need not be there. Raises what the books raise: then nobody is asked."""
         return None if call.cost_usd == 0.0 else await self._books.begin(account, call)
 
     def advance(self, call_id: str, call: Call) -> None:
-        """Now and then while it is answered; nobody waits for it."""
+        """Write down the cost so far, now and then; nobody waits for it."""
         self._spawn(self._books.advance(call_id, call))
 
     async def record(self, account: Account, call: Call, held: Hold | None = None, call_id: str | None = None) -> None:
-        """Returns when it is written, or soon after. What was held for it gives way to what it has cost."""
+        """Record a call, and return when it is written or soon after. The bill replaces what was held for it."""
         await asyncio.wait([self.record_soon(account, call, held, call_id)], timeout=PATIENCE_SECONDS)
 
     def record_soon(
         self, account: Account, call: Call, held: Hold | None = None, call_id: str | None = None
     ) -> asyncio.Task[None]:
-        """As ``record``, without waiting."""
+        """Record a call without waiting."""
         self._note(account, call)
         if held is not None and held.is_open:
             held.is_open = False  # it is released with the bill
@@ -78,7 +77,7 @@ class Ledger:
         return self._spawn(self._write(account, call, held, call_id))
 
     def release(self, held: Hold) -> None:
-        """What was held for a call that is not billed; nobody waits for it."""
+        """Release what was held for a call that is not billed; nobody waits for it."""
         if held.is_open:
             held.is_open = False
             self._spawn(self._books.release(held))

@@ -1,4 +1,4 @@
-"""What Prometheus is told of calls to models. Labels are names of providers and of our own codes, so they are few."""
+"""The metrics of calls to models. Labels are names of providers and our own codes, so they are few."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -15,10 +15,7 @@ class ModelMetrics:
             registry=registry,
         )
         self.tokens = Counter(
-            "holdfast_model_tokens_total",
-            "Tokens: input, cached, output.",
-            ["provider", "kind"],
-            registry=registry,
+            "holdfast_model_tokens_total", "Tokens: input, cached, output.", ["provider", "kind"], registry=registry
         )
         self.cost = Counter(
             "holdfast_model_cost_usd_total", "Cost of calls, where a price is known.", ["provider"], registry=registry
@@ -34,10 +31,7 @@ class ModelMetrics:
             "holdfast_model_refused_total", "Calls that were not let through, by why.", ["why"], registry=registry
         )
         self.switches = Counter(
-            "holdfast_model_switches_total",
-            "Calls that went to another model.",
-            ["provider"],
-            registry=registry,
+            "holdfast_model_switches_total", "Calls that went to another model.", ["provider"], registry=registry
         )
         self.broken = Counter(
             "holdfast_model_streams_broken_total", "Answers that broke off.", ["provider"], registry=registry

@@ -1,4 +1,4 @@
-"""What calls cost: prices per million tokens, as providers quote them."""
+"""The prices of calls per million tokens, as providers quote them."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """In US dollars per million tokens."""
+    """The price of a model, in US dollars per million tokens."""
 
     input: float
     output: float
@@ -22,7 +22,7 @@ class Price:
     long: "Price | None" = None
 
     def cost(self, tokens: Tokens, cache_written: int = 0) -> float:
-        """``cache_written`` is a part of the input, like ``tokens.cached``."""
+        """The cost of a call. ``cache_written`` is a part of the input, like ``tokens.cached``."""
         if self.long is not None and self.long_from is not None and tokens.input > self.long_from:
             return self.long.cost(tokens, cache_written)
         plain = max(tokens.input - tokens.cached - cache_written, 0)

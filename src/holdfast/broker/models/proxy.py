@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 from aiohttp import web
 
-from holdfast.broker.accounts import Account, Books
+from holdfast.broker.accounts import Account, Books, Hold
 from holdfast.broker.door import Visit
 from holdfast.broker.models.alarms import Alarms
 from holdfast.broker.models.answering.breaks import Breaks
@@ -24,13 +24,12 @@ from holdfast.broker.models.asking.asker import Asker
 from holdfast.broker.models.asking.attempt import Attempts
 from holdfast.broker.models.asking.candidates import Candidate, candidates
 from holdfast.broker.models.asking.outcome import Opened, Unanswered
-from holdfast.broker.models.asking.request_plan import Ask
-from holdfast.broker.models.intake.intake import Taken, read_question
+from holdfast.broker.models.asking.request_plan import ClientRequest
+from holdfast.broker.models.intake.intake import Reservation, read_question
 from holdfast.broker.models.intake.question import BadQuestion, Question
-from holdfast.broker.models.intake.room import NoRoom, Room
+from holdfast.broker.models.intake.room import NoRoom, QuestionMemory
 from holdfast.broker.models.ledger import Ledger
 from holdfast.broker.models.limits.gate import Gate, Refusal
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.prices import FREE
 from holdfast.broker.models.providers import endpoints
@@ -56,18 +55,17 @@ class _Entered:
     endpoint: Endpoint
 
 
+@dataclass(eq=False)
 class _Refused(Exception):
-    """The request ends here. Without an account it does not count among the thread's refusals."""
+    """The request is refused. Without an account it does not count among the thread's refusals."""
 
-    def __init__(self, refusal: Refusal, account: Account | None, model_id: str) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-        self.account = account
-        self.model_id = model_id
+    refusal: Refusal
+    account: Account | None
+    model_id: str
 
 
 class ModelProxy:
-    """A ``Handler`` of the broker. ``network`` and ``demo`` are its to close."""
+    """A ``Handler`` of the broker. It closes ``network`` and ``demo``."""
 
     def __init__(
         self,
@@ -84,7 +82,7 @@ class ModelProxy:
         self._upstreams = (network, demo)
         self._metrics = metrics
         self._gate = Gate()
-        self._room = Room()
+        self._room = QuestionMemory()
         self._ledger = Ledger(books, self._gate, Alarms(settings.alert_calls_per_minute), metrics)
         self._asker = Asker(catalogue, Attempts(network, demo), self._ledger, settings, metrics)
         self._breaks = breaks or Breaks()
@@ -102,7 +100,7 @@ class ModelProxy:
             await upstream.close()
 
     async def __call__(self, visit: Visit) -> web.StreamResponse:
-        """Limits, intake, asking, answering; the ledger writes down what came of it."""
+        """Answer a request: limits, intake, asking, answering; the ledger records the result."""
         name, _, rest = visit.rest.partition("/")
         wire = endpoints.wire_of(self._catalogue.provider(name), rest)
         with self._under_way(visit.session_id) as taken:
@@ -123,12 +121,12 @@ class ModelProxy:
                 return refused(wire, Refusal(503, "unavailable", "Holdfast cannot look into its books; try again", 2))
 
     @contextlib.contextmanager
-    def _under_way(self, session_id: str) -> Iterator[Taken]:
+    def _under_way(self, session_id: str) -> Iterator[Reservation]:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         self._metrics.under_way.inc()
-        taken = Taken(self._room, self._ledger, session_id)
+        taken = Reservation(self._room, self._ledger, session_id)
         try:
             yield taken
         finally:
@@ -139,7 +137,7 @@ class ModelProxy:
     # -- limits and intake -------------------------------------------------------------------------------------------
 
     async def _enter(self, visit: Visit, name: str, rest: str) -> _Entered:
-        """Before anything of the question is read. Raises ``_Refused``."""
+        """Check the request before anything of the question is read. Raises ``_Refused``."""
         tag = passing.channel_tag(visit.request.headers, visit.request.query.items())
         account = await self._books.account(visit.session_id, tag)
         provider = self._catalogue.provider(name)
@@ -160,8 +158,8 @@ class ModelProxy:
         self._ledger.record_start(account)
         return _Entered(account, provider, endpoint)
 
-    async def _read(self, visit: Visit, entered: _Entered, taken: Taken) -> Question | None:
-        """None for what has no body. Raises ``_Refused``."""
+    async def _read(self, visit: Visit, entered: _Entered, taken: Reservation) -> Question | None:
+        """Read the question; None if the endpoint has no body. Raises ``_Refused``."""
         name = entered.provider.name
         try:
             return await read_question(visit.request, entered.endpoint, taken)
@@ -170,8 +168,8 @@ class ModelProxy:
         except NoRoom as error:
             raise _Refused(Refusal(429, "too_much_at_once", str(error), 1), entered.account, name) from None
 
-    async def _admit(self, entered: _Entered, question: Question | None, taken: Taken) -> Sequence[Candidate]:
-        """The candidates for an answer, the one that was asked first; what it may cost is held. Raises ``_Refused``."""
+    async def _admit(self, entered: _Entered, question: Question | None, taken: Reservation) -> Sequence[Candidate]:
+        """Find the candidates, the asked one first, and hold what the answer may cost. Raises ``_Refused``."""
         account, endpoint = entered.account, entered.endpoint
         asked = self._asked(entered, question)
         found = candidates(self._catalogue, account, endpoint, asked)
@@ -203,7 +201,7 @@ class ModelProxy:
     ) -> Opened | Unanswered:
         account, request = entered.account, visit.request
         headers, query = passing.asked(request.headers.items()), passing.query(request.query.items())
-        ask = Ask(entered.endpoint, request.method, question, headers, query, account.retry_broken_streams)
+        ask = ClientRequest(entered.endpoint, request.method, question, headers, query, account.retry_broken_streams)
         await self._breaks.note_question(visit.session_id, account, question)
         return await self._asker.ask(account, ask, found, hold)
 

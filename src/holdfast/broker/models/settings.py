@@ -1,4 +1,4 @@
-"""How the model proxy behaves; the configuration says so."""
+"""The settings of the model proxy, from the configuration."""
 
 from dataclasses import dataclass, field
 

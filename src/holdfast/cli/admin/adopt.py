@@ -2,7 +2,7 @@
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.common import ask, connection, print_result
 
 
 @click.command("adopt")
@@ -11,7 +11,4 @@ from holdfast.cli.common import ask, connection, show_json, wants_json
 def command(stray: str) -> None:
     """Bring back a sandbox, snapshot or workspace of `holdfast strays`: with its id, its owner and its files."""
     info = ask(lambda client: client.strays.adopt(stray))
-    if wants_json():
-        show_json(info)
-    else:
-        click.echo(info.id)
+    print_result(info, info.id)

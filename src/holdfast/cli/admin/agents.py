@@ -53,11 +53,7 @@ def ls(prefix: Path | None) -> None:
     where = prefix or import_module("holdfast.agents.install.installer").PREFIX
     current, there = programs.is_current(where), set(programs.installed(where))
     found = [(name, programs.programs_of([name])) for name in programs.NAMES]
-    if wants_json():
-        show_json(
-            {"agents": [{"name": name, "programs": needs, "installed": there >= set(needs)} for name, needs in found]}
-        )
-        return
+    data = [{"name": name, "programs": needs, "installed": there >= set(needs)} for name, needs in found]
     state = "yes" if current else "yes, of another version"
     rows = [(name, ", ".join(needs), state if there >= set(needs) else "-") for name, needs in found]
-    show_table(("NAME", "PROGRAMS", "INSTALLED"), rows, "")
+    show_table(("NAME", "PROGRAMS", "INSTALLED"), rows, "", data={"agents": data})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, config_file, connection, show_json, wants_json
+from holdfast.cli.common import ask, config_file, connection, print_result, wants_json
 
 if TYPE_CHECKING:
     from holdfast.daemon.backup import Manifest
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @connection
 def command(to: Path) -> None:
     """Write all sessions, rows, snapshots, files and keys to the new directory TO. The daemon runs, on this machine."""
-    loaded = import_module("holdfast.daemon.config.config").load_config(config_file())
+    loaded = import_module("holdfast.daemon.config.load").load_config(config_file())
     make = import_module("holdfast.daemon.backup").make
 
     async def run(client: "Client") -> "Manifest":
@@ -26,9 +26,9 @@ def command(to: Path) -> None:
         return found
 
     manifest = ask(run)
-    if wants_json():
-        show_json({"backup": str(to), "sessions": sorted(manifest.sessions), "left_out": manifest.left_out})
-        return
-    click.echo(f"{to}: {len(manifest.sessions)} sessions; holds keys and what is in the sessions: keep it safe")
-    if manifest.database == "postgres":
+    print_result(
+        {"backup": str(to), "sessions": sorted(manifest.sessions), "left_out": manifest.left_out},
+        f"{to}: {len(manifest.sessions)} sessions; holds keys and what is in the sessions: keep it safe",
+    )
+    if manifest.database == "postgres" and not wants_json():
         click.echo("the rows are in Postgres: keep a pg_dump of it, taken now, beside this", err=True)

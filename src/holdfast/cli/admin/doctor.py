@@ -1,7 +1,5 @@
 """``holdfast doctor``: look at the machine and say what is missing."""
 
-import inspect
-from collections.abc import Awaitable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -17,24 +15,16 @@ if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
 @configured
 def command() -> int:
     """Check this machine, one line per check with its remedy; exit 1 if sandboxes cannot work here."""
-    loaded = import_module("holdfast.daemon.config.config").load_config(config_file())
-    found = import_module("holdfast.daemon.doctor").run_checks(loaded)
-    checks: list[Check] = list(_run(found) if inspect.isawaitable(found) else found)
+    import asyncio  # here, so that --help stays fast
+
+    loaded = import_module("holdfast.daemon.config.load").load_config(config_file())
+    checks: list[Check] = asyncio.run(import_module("holdfast.daemon.doctor").run_checks(loaded))
     if wants_json():
         show_json({"ok": healthy(checks), "checks": checks})
     else:
         for check in checks:
             click.echo(line(check))
     return 0 if healthy(checks) else 1
-
-
-def _run(found: "Awaitable[list[Check]]") -> "list[Check]":
-    import asyncio  # here, so that --help stays fast
-
-    async def wait() -> "list[Check]":
-        return await found
-
-    return asyncio.run(wait())
 
 
 def healthy(checks: "list[Check]") -> bool:

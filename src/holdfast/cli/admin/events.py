@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, one_line, show_json, wants_json
+from holdfast.cli.common import ask, connection, one_line, print_result
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -24,17 +24,13 @@ def command(after: int | None, session: str | None, thread: str | None, kinds: t
 
     With --json, each line is a JSON object.
     """
-    as_json = wants_json()
 
     async def watch(client: "Client") -> None:
         only = (await find_session(client, session)).id if session else None
         found = client.events(after, kinds=kinds or None, session_id=only, thread=thread, follow=follow)
         async with aclosing(found) as events:
             async for event in events:
-                if as_json:
-                    show_json(event)
-                else:
-                    click.echo(line(event))
+                print_result(event, line(event))
 
     ask(watch)
 

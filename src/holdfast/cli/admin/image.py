@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.admin.building import shown
-from holdfast.cli.common import ask, config_file, configured, connection, show_json, show_table, wants_json
+from holdfast.cli.common import ask, config_file, configured, connection, print_result, show_table, wants_json
 from holdfast.cli.terminal.termination import terminable
 
 if TYPE_CHECKING:
@@ -32,14 +32,7 @@ def command() -> None:
 @click.option("--mirror", help="Where Debian packages come from; else where this host gets its own.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="In seconds.")
 @configured
-def build(
-    recipe: str,
-    name: str | None,
-    rebuild: bool,
-    replace: bool,
-    mirror: str | None,
-    timeout: float,
-) -> None:
+def build(recipe: str, name: str | None, rebuild: bool, replace: bool, mirror: str | None, timeout: float) -> None:
     """Make an image from a recipe: base, python, node, agent, or a file of yours. Needs mmdebstrap, and no Docker."""
     wanted = import_module("holdfast.images.builds.recipe").load(recipe)
     store = _store()
@@ -48,10 +41,7 @@ def build(
         made = builder(store, tell=tell, mirror=mirror, seconds=timeout).build(
             wanted, name or wanted.name, rebuild=rebuild, replace=replace
         )
-    if wants_json():
-        show_json({"image": made.info, "cached": made.cached})
-    else:
-        click.echo(made.info.name)
+    print_result({"image": made.info, "cached": made.cached}, made.info.name)
 
 
 @command.command("export")
@@ -65,10 +55,7 @@ def export(name: str, file: Path) -> None:
         written = import_module("holdfast.images.exporter").export(store, name, file)
     if str(file) == "-":
         return
-    if wants_json():
-        show_json({"image": name, "file": str(file.absolute()), "bytes": written})
-    else:
-        click.echo(str(file))
+    print_result({"image": name, "file": str(file.absolute()), "bytes": written}, str(file))
 
 
 @command.command("dockerfile")
@@ -89,10 +76,7 @@ def import_(name: str, source: str, replace: bool) -> None:
     on the daemon's host; or from a registry."""
     where = source if source.startswith("docker://") else str(Path(source).absolute())
     info = ask(lambda client: client.images.import_(name, where, replace=replace))
-    if wants_json():
-        show_json(info)
-    else:
-        click.echo(info.name)
+    print_result(info, info.name)
 
 
 @command.command("ls")
@@ -100,9 +84,6 @@ def import_(name: str, source: str, replace: bool) -> None:
 def ls() -> None:
     """List images."""
     found = ask(lambda client: client.images.list())
-    if wants_json():
-        show_json({"images": found})
-        return
     rows = [
         (
             one.name,
@@ -115,7 +96,7 @@ def ls() -> None:
         for one in found
     ]
     heads = ("NAME", "KIND", "SIZE", "AGE", "RECIPE", "DIGEST")
-    show_table(heads, rows, "no images; `holdfast image build` makes one")
+    show_table(heads, rows, "no images; `holdfast image build` makes one", data={"images": found})
 
 
 @command.command("rm")
@@ -124,14 +105,11 @@ def ls() -> None:
 def rm(name: str) -> None:
     """Remove an image that no session uses."""
     ask(lambda client: client.images.remove(name))
-    if wants_json():
-        show_json({"removed": name})
-    else:
-        click.echo(name)
+    print_result({"removed": name}, name)
 
 
 def _store() -> "ImageStore":
-    store: ImageStore = import_module("holdfast.daemon.wiring.local_images").open_images(config_file())
+    store: ImageStore = import_module("holdfast.daemon.wiring.wiring").open_images(config_file())
     return store
 
 

@@ -1,11 +1,10 @@
 """``holdfast key``: who may use this daemon, and for what."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, print_result, show_table, wants_json, when
 
 if TYPE_CHECKING:  # its module loads asyncio, and --help stays fast
     from holdfast.sdk.sessions.results import KeyInfo
@@ -29,16 +28,7 @@ def command() -> None:
 @click.option("--max-pids", type=click.IntRange(min=1), metavar="N", help="For each session.")
 @click.option("--max-disk-mb", type=click.IntRange(min=1), metavar="MB", help="For each session.")
 @connection
-def add(
-    name: str,
-    scope: str,
-    max_sessions: int | None,
-    owner: str | None,
-    max_cpus: float | None,
-    max_memory_mb: int | None,
-    max_pids: int | None,
-    max_disk_mb: int | None,
-) -> None:
+def add(name: str, scope: str, **limits: Any) -> None:
     """Make a key and print it. It is shown only now: the daemon keeps a hash.
 
     \b
@@ -46,22 +36,9 @@ def add(
     use     make sessions, use and destroy them
     admin   everything, in everybody's sessions; also keys and images
     """
-    made = ask(
-        lambda client: client.keys.add(
-            name,
-            scope,
-            owner=owner,
-            max_sessions=max_sessions,
-            max_cpus=max_cpus,
-            max_memory_mb=max_memory_mb,
-            max_pids=max_pids,
-            max_disk_mb=max_disk_mb,
-        )
-    )
-    if wants_json():
-        show_json(made)
-    else:
-        click.echo(made.key)
+    made = ask(lambda client: client.keys.add(name, scope, **limits))
+    print_result(made, made.key)
+    if not wants_json():
         click.echo("holdfast: keep it now; it cannot be shown again", err=True)
 
 
@@ -70,22 +47,19 @@ def add(
 def ls() -> None:
     """List keys. The daemon's own key, root, is not among them."""
     found = ask(lambda client: client.keys.list())
-    if wants_json():
-        show_json({"keys": found})
-        return
     rows = [
         (
             one.name,
             one.scope,
             one.owner,
             _number(one.max_sessions),
-            _when(one.created_at),
-            _when(one.last_used_at),
+            when(one.created_at),
+            when(one.last_used_at),
             _ceilings(one),
         )
         for one in found
     ]
-    show_table(HEADS, rows, "no keys but root; `holdfast key add` makes one")
+    show_table(HEADS, rows, "no keys but root; `holdfast key add` makes one", data={"keys": found})
 
 
 @command.command("rm")
@@ -94,10 +68,7 @@ def ls() -> None:
 def rm(name: str) -> None:
     """Lock a key out, at once. Its sessions live on, and admins see them."""
     ask(lambda client: client.keys.remove(name))
-    if wants_json():
-        show_json({"removed": name})
-    else:
-        click.echo(name)
+    print_result({"removed": name}, name)
 
 
 def _number(value: int | None) -> str:
@@ -108,7 +79,3 @@ def _ceilings(key: "KeyInfo") -> str:
     """The most that each of its sessions may have, in the units of the options."""
     each = {"cpus": key.max_cpus, "memory": key.max_memory_mb, "pids": key.max_pids, "disk": key.max_disk_mb}
     return " ".join(f"{name}={value:.15g}" for name, value in each.items() if value is not None) or "-"
-
-
-def _when(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.strftime("%Y-%m-%d %H:%M")

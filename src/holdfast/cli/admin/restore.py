@@ -15,7 +15,7 @@ def command(source: Path) -> None:
     """Fill the empty state directory from what `holdfast backup` wrote to FROM. Then start the daemon."""
     import asyncio  # here, so that --help stays fast
 
-    loaded = import_module("holdfast.daemon.config.config").load_config(config_file())
+    loaded = import_module("holdfast.daemon.config.load").load_config(config_file())
     manifest = asyncio.run(import_module("holdfast.daemon.restore").restore(loaded, source.absolute()))
     if wants_json():
         show_json({"state_dir": str(loaded.state_dir), "sessions": sorted(manifest.sessions)})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.admin.image import size
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, print_result, show_table, when
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def create(session: str, name: str | None) -> None:
         return await (await find_session(client, session)).snapshot(name)
 
     info = ask(run)
-    if wants_json():
-        show_json(info)
-    else:
-        click.echo(info.name)
+    print_result(info, info.name)
 
 
 @command.command("ls")
@@ -41,9 +38,6 @@ def create(session: str, name: str | None) -> None:
 def ls() -> None:
     """List snapshots, newest first."""
     found = ask(lambda client: client.snapshots.list())
-    if wants_json():
-        show_json({"snapshots": found})
-        return
     rows = [
         (
             one.name,
@@ -53,11 +47,11 @@ def ls() -> None:
             one.image,
             one.owner,
             one.session_id,
-            one.created_at.strftime("%Y-%m-%d %H:%M"),
+            when(one.created_at),
         )
         for one in found
     ]
-    show_table(HEADS, rows, "no snapshots; `holdfast snapshot create ID NAME` takes one")
+    show_table(HEADS, rows, "no snapshots; `holdfast snapshot create ID NAME` takes one", data={"snapshots": found})
 
 
 @command.command("rm")
@@ -66,7 +60,4 @@ def ls() -> None:
 def rm(name: str) -> None:
     """Remove a snapshot, by name or id. Sessions that were made from it stay as they are."""
     ask(lambda client: client.snapshots.remove(name))
-    if wants_json():
-        show_json({"removed": name})
-    else:
-        click.echo(name)
+    print_result({"removed": name}, name)

@@ -2,10 +2,9 @@
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, print_result, show_table, when
 
 HEADS = ("ID", "KIND", "NAME", "OWNER", "LAST USED", "SET ASIDE", "REMOVED AT")
-_TIME = "%Y-%m-%d %H:%M"
 
 
 @click.command("strays")
@@ -15,22 +14,19 @@ def command(doomed: str | None) -> None:
     """List sandboxes, snapshots and workspaces that no row knows of. `holdfast adopt ID` brings one back."""
     if doomed is not None:
         ask(lambda client: client.strays.remove(doomed))
-        show_json({"removed": doomed}) if wants_json() else click.echo(doomed)
+        print_result({"removed": doomed}, doomed)
         return
     found = ask(lambda client: client.strays.list())
-    if wants_json():
-        show_json({"strays": found})
-        return
     rows = [
         (
             one.id,
             one.kind,
             one.name or "-",
             one.owner or "-",
-            one.last_used_at.strftime(_TIME),
-            one.aside_at.strftime(_TIME),
-            "never" if one.remove_at is None else one.remove_at.strftime(_TIME),
+            when(one.last_used_at),
+            when(one.aside_at),
+            "never" if one.remove_at is None else when(one.remove_at),
         )
         for one in found
     ]
-    show_table(HEADS, rows, "nothing is set aside: the database knows all that is here")
+    show_table(HEADS, rows, "nothing is set aside: the database knows all that is here", data={"strays": found})

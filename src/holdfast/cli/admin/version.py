@@ -3,14 +3,11 @@
 import click
 
 from holdfast import __version__
-from holdfast.cli.common import output, show_json, wants_json
+from holdfast.cli.common import output, print_result
 
 
 @click.command("version")
 @output
 def command() -> None:
     """Print the version."""
-    if wants_json():
-        show_json({"version": __version__})
-    else:
-        click.echo(f"holdfast {__version__}")
+    print_result({"version": __version__}, f"holdfast {__version__}")

@@ -3,7 +3,7 @@
 import click
 
 from holdfast.cli.admin.image import size
-from holdfast.cli.common import ask, connection, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, print_result, show_table, when
 
 HEADS = ("NAME", "OWNER", "HELD BY", "SIZE", "CREATED", "LAST USED")
 
@@ -18,21 +18,18 @@ def command() -> None:
 def ls() -> None:
     """List workspaces, and who has them."""
     found = ask(lambda client: client.workspaces.list())
-    if wants_json():
-        show_json({"workspaces": found})
-        return
     rows = [
         (
             one.name,
             one.owner,
             one.session_id or "-",
             size(one.size_bytes),
-            one.created_at.strftime("%Y-%m-%d %H:%M"),
-            one.last_used_at.strftime("%Y-%m-%d %H:%M"),
+            when(one.created_at),
+            when(one.last_used_at),
         )
         for one in found
     ]
-    show_table(HEADS, rows, "no workspaces; `holdfast new --workspace NAME` makes one")
+    show_table(HEADS, rows, "no workspaces; `holdfast new --workspace NAME` makes one", data={"workspaces": found})
 
 
 @command.command("rm")
@@ -41,7 +38,4 @@ def ls() -> None:
 def rm(name: str) -> None:
     """Remove a workspace with all its files, by name or id. Refused while a session has it."""
     ask(lambda client: client.workspaces.remove(name))
-    if wants_json():
-        show_json({"removed": name})
-    else:
-        click.echo(name)
+    print_result({"removed": name}, name)

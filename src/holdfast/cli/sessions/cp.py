@@ -28,14 +28,14 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A path here, or in a session if ``session`` is set; ``-`` is standard input or output."""
 
     session: str | None
     path: str
 
     @classmethod
-    def of(cls, text: str) -> "Place":
+    def of(cls, text: str) -> "Location":
         match = _REMOTE.fullmatch(text)
         return cls(match[1], match[2]) if match else cls(None, text)
 
@@ -54,7 +54,7 @@ class Place:
 class Side:
     """A place that was looked at: what is there now, and by whom it is reached."""
 
-    place: Place
+    place: Location
     files: "Files | None"
     kind: str | None
     size: int = 0
@@ -80,7 +80,7 @@ def command(source: str, target: str) -> None:
     holdfast cp project/. ID:/workspace  only what is in it
     holdfast cp ID1:/workspace ID2:/workspace/copy
     """
-    src, dst = Place.of(source), Place.of(target)
+    src, dst = Location.of(source), Location.of(target)
     if src.session is None and dst.session is None:
         raise click.UsageError(
             "one of the two must be in a session, written ID:/path or KEY:/path, with the whole path from / on"
@@ -92,8 +92,8 @@ def command(source: str, target: str) -> None:
         show_json({"source": source, "target": path, "bytes": size})
 
 
-async def copy(client: "Client", src: Place, dst: Place) -> tuple[str, int]:
-    """Returns where it went and how many bytes it was."""
+async def copy(client: "Client", src: Location, dst: Location) -> tuple[str, int]:
+    """Copy. Returns where it went and how many bytes it was."""
     origin, goal = await _look(client, src), await _look(client, dst)
     if origin.kind is None:
         raise FileMissing(f"{src.path}: no such file or folder")
@@ -107,7 +107,7 @@ async def copy(client: "Client", src: Place, dst: Place) -> tuple[str, int]:
 
 
 def target_path(origin: Side, goal: Side) -> str:
-    """A target that is a folder, or ends in ``/``, takes the source in under its own name; else it is the new name."""
+    """Choose the path: in a folder, or what ends in ``/``, the source keeps its name; else the target names it."""
     src, dst = origin.place.path, goal.place.path
     if goal.place.is_standard or (origin.is_folder and src.endswith(_CONTENT)):
         return dst
@@ -119,13 +119,13 @@ def target_path(origin: Side, goal: Side) -> str:
 
 
 def _check_folder_of(path: str) -> None:
-    """As cp has it: no folder is made here that nobody asked for."""
+    """Refuse a target in a folder that is not there, as cp does."""
     folder = Path(path).parent
     if not folder.is_dir():
         raise FileMissing(f"{folder}: no such folder here; make it first: mkdir -p {shlex.quote(str(folder))}")
 
 
-async def _look(client: "Client", place: Place) -> Side:
+async def _look(client: "Client", place: Location) -> Side:
     if place.is_standard:
         return Side(place, None, "file")
     if place.session is None:
@@ -138,7 +138,7 @@ async def _look(client: "Client", place: Place) -> Side:
     return Side(place, files, entry.kind, entry.size, entry.mode & 0o777)
 
 
-def _look_here(place: Place) -> Side:
+def _look_here(place: Location) -> Side:
     path = Path(place.path)
     if not path.exists():
         return Side(place, None, None)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, pairs, shell_line, show_json, wants_json
+from holdfast.cli.common import ask, connection, pairs, print_result, shell_line, show_json, wants_json
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def command(
 def _start(
     session: str, words: tuple[str, ...], forward: bool, env: dict[str, str], cwd: str | None, *, detach: bool
 ) -> int:
-    """As a background process; its exit code, if it is waited for."""
+    """Start a background process. Returns its exit code, if it is waited for."""
     stdin = sys.stdin.buffer.read() if forward and not sys.stdin.isatty() else None
 
     async def run(client: "Client") -> "ProcessInfo":
@@ -101,10 +101,7 @@ def _start(
     info = ask(run)
     if not detach:
         return (info.exit_code or 0) & 0xFF
-    if wants_json():
-        show_json(info)
-    else:
-        click.echo(info.process_id)
+    print_result(info, info.process_id)
     return 0
 
 

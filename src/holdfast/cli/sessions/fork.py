@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, pairs, show_json, wants_json
+from holdfast.cli.common import ask, connection, pairs, print_result
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -25,7 +25,4 @@ def command(session: str, ttl_seconds: int | None, meta: tuple[str, ...]) -> Non
         return (await found.fork(metadata=notes or None, ttl_seconds=ttl_seconds)).info
 
     info = ask(run)
-    if wants_json():
-        show_json(info)
-    else:
-        click.echo(info.id)
+    print_result(info, info.id)

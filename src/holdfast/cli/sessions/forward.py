@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.common import ask, connection, print_result
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -38,11 +38,9 @@ def command(session: str, ports: str, host: str) -> None:
 
 
 def _announce(host: str, port: int, inside: int) -> None:
-    if wants_json():
-        show_json({"host": host, "port": port, "inside": inside})
-    else:
-        shown = f"[{host}]" if ":" in host else host
-        click.echo(f"http://{shown}:{port} leads to port {inside} inside; Ctrl-C ends it")
+    shown = f"[{host}]" if ":" in host else host
+    text = f"http://{shown}:{port} leads to port {inside} inside; Ctrl-C ends it"
+    print_result({"host": host, "port": port, "inside": inside}, text)
 
 
 def _ports(text: str) -> tuple[int | None, int]:

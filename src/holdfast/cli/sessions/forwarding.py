@@ -11,7 +11,7 @@ from holdfast.sdk import Session
 async def forward(
     session: Session, inside: int, local: int | None, host: str, announce: Callable[[str, int, int], None]
 ) -> None:
-    """Until it is interrupted. Without a wish for the local port, any is taken if the same number is not free."""
+    """Forward until interrupted. Without a wish for the local port, any is taken if the same number is not free."""
     if local is None:
         try:
             await _serve(session, inside, inside, host, announce)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, report_all, show_json, wants_json
+from holdfast.cli.common import ask, connection, do_each, print_each
 from holdfast.cli.lookup import find_process, find_session
-from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError
     from holdfast.sdk import Client
 
 
@@ -24,33 +24,24 @@ def command(session: str, processes: tuple[str, ...], name: str) -> int:
 
     PROCESS is an id that `holdfast ps` shows, or its beginning or end.
     """
-    told: list[str] = []
-    failed: list[HoldfastError] = []
     wanted = _signal(name)
 
-    async def run(client: "Client") -> None:
+    async def run(client: "Client") -> "tuple[list[str], list[HoldfastError]]":
         found = await find_session(client, session)
-        for one in processes:
-            try:
-                process = await find_process(found, one)
-                await process.signal(wanted)
-            except HoldfastError as error:  # one that fails does not spare the others
-                failed.append(error)
-            else:
-                told.append(process.id)
 
-    ask(run)
-    if wants_json():
-        show_json({"signal": wanted, "processes": told})
-    else:
-        for one in told:
-            click.echo(one)
-    report_all(failed)
-    return 1 if failed else 0
+        async def tell(one: str) -> str:
+            process = await find_process(found, one)
+            await process.signal(wanted)
+            return process.id
+
+        return await do_each(processes, tell)
+
+    told, failed = ask(run)
+    return print_each({"signal": wanted, "processes": told}, told, failed)
 
 
 def _signal(name: str) -> str:
-    """By its name, with or without SIG, or by the number that people know it by."""
+    """Read a signal's name, with or without SIG, or its number."""
     with contextlib.suppress(ValueError):
         name = signal.Signals(int(name)).name
     return name.upper().removeprefix("SIG")

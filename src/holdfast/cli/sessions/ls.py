@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, plain, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, plain, show_table
 from holdfast.cli.lookup import thread_keys
 
 if TYPE_CHECKING:
@@ -32,19 +32,17 @@ def command(everything: bool, status: tuple[str, ...]) -> None:
         return found, await thread_keys(client) if found else {}
 
     found, threads = ask(look)
-    if wants_json():
-        show_json({"sessions": [{**plain(info), "thread": threads.get(info.id)} for info in found]})
-    else:
-        now = datetime.now(UTC)
-        rows = [row(info, now) for info in found]
-        heads: tuple[str, ...] = HEADS
-        if any(info.workspace for info in found):
-            heads = (*heads, "WORKSPACE")
-            rows = [(*cells, info.workspace or "-") for cells, info in zip(rows, found, strict=True)]
-        if threads.keys() & {info.id for info in found}:
-            heads = (*heads, "THREAD")
-            rows = [(*cells, threads.get(info.id, "-")) for cells, info in zip(rows, found, strict=True)]
-        show_table(heads, rows, "no sessions; `holdfast new` makes one", less=LESS)
+    data = {"sessions": [{**plain(info), "thread": threads.get(info.id)} for info in found]}
+    now = datetime.now(UTC)
+    rows = [row(info, now) for info in found]
+    heads: tuple[str, ...] = HEADS
+    if any(info.workspace for info in found):
+        heads = (*heads, "WORKSPACE")
+        rows = [(*cells, info.workspace or "-") for cells, info in zip(rows, found, strict=True)]
+    if threads.keys() & {info.id for info in found}:
+        heads = (*heads, "THREAD")
+        rows = [(*cells, threads.get(info.id, "-")) for cells, info in zip(rows, found, strict=True)]
+    show_table(heads, rows, "no sessions; `holdfast new` makes one", less=LESS, data=data)
 
 
 def row(info: "SessionInfo", now: datetime) -> tuple[str, ...]:
@@ -60,7 +58,7 @@ def expiry(left: timedelta) -> str:
 
 
 def used(stats: "SessionStats | None") -> tuple[str, str, str, str]:
-    """CPU time, and of memory, disk and processes how much of how much; "-" is what is not known."""
+    """Show CPU time, and of memory, disk and processes how much of how much; "-" is what is not known."""
     if stats is None:
         return "-", "-", "-", "-"
     return (
@@ -82,7 +80,7 @@ def number(value: int | None) -> str | None:
 
 
 def size(count: int | None) -> str | None:
-    """Bytes in the largest unit that leaves a number before the point."""
+    """Show bytes in the largest unit that leaves a number before the point."""
     if count is None:
         return None
     amount = float(count)
@@ -94,7 +92,7 @@ def size(count: int | None) -> str | None:
 
 
 def span(length: timedelta) -> str:
-    """A length of time in its two largest units."""
+    """Show a length of time in its two largest units."""
     seconds = max(0, int(length.total_seconds()))
     for size, unit, next_size, next_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if seconds >= size:

@@ -1,10 +1,10 @@
 """``holdfast new``: make a session."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, pairs, show_json, wants_json
+from holdfast.cli.common import ask, connection, pairs, print_result
 
 if TYPE_CHECKING:
     from holdfast.sdk import Client, SessionInfo
@@ -27,18 +27,15 @@ if TYPE_CHECKING:
 @connection
 def command(
     image: str | None,
-    ttl_seconds: int | None,
     env: tuple[str, ...],
+    meta: tuple[str, ...],
+    network: str | None,
+    allow: tuple[str, ...],
     cpus: float | None,
     memory_mb: int | None,
     pids: int | None,
     disk_mb: int | None,
-    network: str | None,
-    allow: tuple[str, ...],
-    writable_root: bool | None,
-    snapshot: str | None,
-    workspace: str | None,
-    meta: tuple[str, ...],
+    **wishes: Any,
 ) -> None:
     """Make a session and print its id."""
     if network and allow:
@@ -50,19 +47,13 @@ def command(
 
         session = await client.create_session(
             image,
-            ttl_seconds=ttl_seconds,
             env=variables or None,
             limits=Limits(cpus, memory_mb, pids, disk_mb),
             network={"allow": allow} if allow else network,
-            writable_root=writable_root,
             metadata=notes or None,
-            snapshot=snapshot,
-            workspace=workspace,
+            **wishes,
         )
         return session.info
 
     info = ask(create)
-    if wants_json():
-        show_json(info)
-    else:
-        click.echo(info.id)
+    print_result(info, info.id)

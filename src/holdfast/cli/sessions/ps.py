@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, harmless, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, harmless, show_table
 from holdfast.cli.lookup import find_session
 from holdfast.cli.sessions.ls import size, span
 
@@ -29,11 +29,9 @@ def command(session: str) -> None:
         return [one.info for one in await (await find_session(client, session)).processes.list()]
 
     found = ask(look)
-    if wants_json():
-        show_json({"processes": found})
-        return
     now = datetime.now(UTC)
-    show_table(HEADS, [row(info, now) for info in found], "no processes; `holdfast exec --detach` starts one")
+    rows = [row(info, now) for info in found]
+    show_table(HEADS, rows, "no processes; `holdfast exec --detach` starts one", data={"processes": found})
 
 
 def row(info: "ProcessInfo", now: datetime) -> tuple[str, ...]:

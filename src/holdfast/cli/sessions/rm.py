@@ -1,16 +1,16 @@
 """``holdfast rm``: destroy sessions."""
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, report_all, show_json, wants_json
+from holdfast.cli.common import ask, connection, do_each, print_each, wants_json
 from holdfast.cli.lookup import find_session, thread_keys
-from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, Session
+    from holdfast.sdk import Client
 
 
 @click.command("rm")
@@ -28,18 +28,12 @@ def command(sessions: tuple[str, ...], everything: bool, yes: bool) -> int:
         raise click.UsageError("name the sessions to destroy, or say --all")
     if everything:
         sessions = _chosen(sure=yes or wants_json() or not (sys.stdin.isatty() and sys.stderr.isatty()))
-    done, failed = ask(lambda client: destroy(client, sessions)) if sessions else ([], [])
-    if wants_json():
-        show_json({"destroyed": done})
-    else:
-        for one in done:
-            click.echo(one)
-    report_all(failed)
-    return 1 if failed else 0
+    done, failed = ask(lambda client: do_each(sessions, partial(_destroy, client))) if sessions else ([], [])
+    return print_each({"destroyed": done}, done, failed)
 
 
 def _chosen(*, sure: bool) -> tuple[str, ...]:
-    """The ids of all sessions that belong to no thread; none, unless whoever is asked agrees."""
+    """Return the ids of all sessions that belong to no thread; none, unless whoever is asked agrees."""
 
     async def look(client: "Client") -> tuple[list[str], int]:
         live = [one.id for one in await client.list_sessions() if one.status != "destroyed"]
@@ -56,18 +50,7 @@ def _chosen(*, sure: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-async def destroy(client: "Client", names: tuple[str, ...]) -> tuple[list[str], list[HoldfastError]]:
-    """One that fails does not spare the others."""
-    done: list[str] = []
-    failed: list[HoldfastError] = []
-
-    async def end(session: "Session") -> None:
-        await session.destroy()
-        done.append(session.id)
-
-    for name in names:
-        try:
-            await end(await find_session(client, name, threads=False))
-        except HoldfastError as exc:
-            failed.append(exc)
-    return done, failed
+async def _destroy(client: "Client", name: str) -> str:
+    session = await find_session(client, name, threads=False)
+    await session.destroy()
+    return session.id

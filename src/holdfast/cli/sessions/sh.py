@@ -37,8 +37,8 @@ def command(session: str, words: tuple[str, ...], process_id: str | None, cwd: s
 
     async def run(client: "Client") -> int:
         found = await find_session(client, session)
-        from holdfast.cli.terminal.screen import Screen  # brings in asyncio, which --help can do without
+        from holdfast.cli.terminal.screen import TerminalView  # brings in asyncio, which --help can do without
 
-        return await Screen(found, line, cwd, process_id).run()
+        return await TerminalView(found, line, cwd, process_id).run()
 
     return ask(run)

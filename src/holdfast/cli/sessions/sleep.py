@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.common import ask, connection, print_result
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -32,7 +32,4 @@ def command(session: str, how: 'Literal["memory", "files"] | None') -> None:
         return await (found.hibernate(how) if how else found.pause())
 
     asleep = ask(run)
-    if wants_json():
-        show_json(asleep.info)
-    else:
-        click.echo(f"{asleep.id} is {asleep.status} ({asleep.info.paused_as})")
+    print_result(asleep.info, f"{asleep.id} is {asleep.status} ({asleep.info.paused_as})")

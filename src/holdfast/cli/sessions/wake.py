@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, show_json, wants_json
+from holdfast.cli.common import ask, connection, print_result
 from holdfast.cli.lookup import find_session
 
 if TYPE_CHECKING:
@@ -27,8 +27,5 @@ def command(session: str, dead: bool, files: bool) -> None:
         return found.id, await found.wake(), frozen
 
     session_id, restored, frozen = ask(run)
-    if wants_json():
-        show_json({"id": session_id, "restored": restored})
-    else:
-        told = "; it was only frozen" if frozen else f"; restored: {restored}"
-        click.echo(f"{session_id} is active" + (told if restored else ""))
+    told = "; it was only frozen" if frozen else f"; restored: {restored}"
+    print_result({"id": session_id, "restored": restored}, f"{session_id} is active" + (told if restored else ""))

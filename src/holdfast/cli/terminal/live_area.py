@@ -18,7 +18,7 @@ def to_terminal(text: str) -> None:
 
 
 def window() -> tuple[int, int]:
-    """Columns and rows, as they are now."""
+    """Return columns and rows of the window, as they are now."""
     size = shutil.get_terminal_size()
     return size.columns, size.lines
 
@@ -55,7 +55,7 @@ class LiveArea:
             self._drawn = 0
 
     def leave(self) -> None:
-        """Somebody has typed below: what is drawn stays."""
+        """Leave what is drawn where it is: somebody has typed below."""
         self._drawn = 0
 
     def _gone(self) -> str:
@@ -63,7 +63,7 @@ class LiveArea:
 
 
 def fitting(line: str, columns: int) -> str:
-    """Cut so that it does not go on in the next line of the terminal."""
+    """Cut a line so that it does not go on in the next line of the terminal."""
     line = line.expandtabs(4)
     used = 0
     for at, character in enumerate(line):

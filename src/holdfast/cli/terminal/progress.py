@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(title: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Gives a function to be told of each piece of bytes. The bar goes to stderr, and away at the end."""
+    """Give a function to be told of each piece of bytes. The bar goes to stderr, and away at the end."""
     if quiet or not sys.stderr.isatty():
         yield _ignore
         return
@@ -22,4 +22,4 @@ def bar(title: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[int
 
 
 def _ignore(_size: int) -> None:
-    """Nobody is looking."""
+    """Do nothing: nobody is looking."""

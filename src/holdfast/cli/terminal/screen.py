@@ -20,7 +20,7 @@ RETRY_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0
 
 
-class Screen:
+class TerminalView:
     """This terminal, showing that one."""
 
     def __init__(self, session: Session, cmd: str | None, cwd: str | None, process_id: str | None) -> None:
@@ -50,7 +50,7 @@ class Screen:
         return code
 
     async def _attach(self) -> int | None:
-        """Until the program ends (its exit code) or the user leaves (None)."""
+        """Show the terminal until the program ends (its exit code) or the user leaves (None)."""
         columns, rows = size_here()
         wish = {"cwd": self._cwd, "process_id": self._process_id}
         async with self._session.terminal(self._cmd, rows=rows, columns=columns, offset=self._offset, **wish) as there:
@@ -104,7 +104,7 @@ class Screen:
 
 @contextlib.contextmanager
 def _raw_mode() -> Iterator[None]:
-    """Every key goes to the program; ours is the terminal only again at the end."""
+    """Send every key to the program, until the end of the block."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     tty.setraw(fd)
@@ -115,7 +115,7 @@ def _raw_mode() -> Iterator[None]:
 
 
 def size_here() -> tuple[int, int]:
-    """Columns and rows of this terminal, and not what the environment says. One that does not know says 0."""
+    """Return columns and rows of this terminal, whatever the environment says. One that does not know says 0."""
     columns, rows = os.get_terminal_size(sys.stdout.fileno())
     return columns or COLUMNS, rows or ROWS
 

@@ -30,7 +30,7 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], less: Seque
 
 
 def fitting(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int, less: Sequence[str]) -> list[int]:
-    """The columns that a window of this width has room for, by their places."""
+    """Choose the columns that a window of this width has room for, by their places."""
     widths = [_widest(heads, rows, place) for place in range(len(heads))]
     least = [
         size if head in WHOLE else min(size, max(_NARROW, len(head))) for head, size in zip(heads, widths, strict=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """A TERM ends it as Ctrl-C does: what is half made is removed."""
+    """Let TERM end the block as Ctrl-C does: what is half made is removed."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt

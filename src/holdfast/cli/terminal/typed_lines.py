@@ -31,7 +31,7 @@ class TypedLines:
             sys.stderr.flush()
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     async def next(self, prompt: str = "") -> str | None:
         parts: list[str] = []
@@ -63,7 +63,7 @@ class TypedLines:
         self._buffer = bytearray(rest)
 
     async def _ready(self) -> None:
-        """Until there is something to read; can be canceled."""
+        """Wait until there is something to read; this can be canceled."""
         if self._plain:
             return
         loop = asyncio.get_running_loop()

@@ -68,5 +68,5 @@ def command(
 
 
 def _is_dumb() -> bool:
-    """Whether the terminal can do nothing but print lines."""
+    """Say whether the terminal can do nothing but print lines."""
     return os.environ.get("TERM", "dumb") in ("dumb", "unknown")

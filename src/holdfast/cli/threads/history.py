@@ -9,7 +9,7 @@ _ENTRY = b"\n# "
 
 
 def history_file() -> Path:
-    """Make it, if it is not there; cut it to its newer half when it has grown too big. Raises ``OSError``."""
+    """Make the file, if it is not there; cut it to its newer half when it is too big. Raises ``OSError``."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     path = Path(state).expanduser() / "holdfast-cli" / "chat_history"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ class Named:
 
 
 def named_files(line: str) -> Named:
-    """What is no file is left as it is: it may be somebody's name."""
+    """Find the files; what is no file is left as it is: it may be somebody's name."""
     files: list[Path] = []
     missing: list[str] = []
 

@@ -64,14 +64,14 @@ OPTIONS: Sequence[tuple[tuple[str, ...], dict[str, Any]]] = (
 
 
 def thread_options(command: F) -> F:
-    """Adds them all. The command gets them by their names, for ``wishes``."""
+    """Add all options of threads. The command gets them by their names, for ``wishes``."""
     for names, settings in reversed(OPTIONS):
         command = click.option(*names, **settings)(command)
     return command
 
 
 def wishes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a thread as the API has them; only what was said."""
+    """Return the options of a thread as the API has them; only what was said."""
     if given["network"] and given["allow"]:
         raise click.UsageError("--network and --allow exclude each other")
     options = {

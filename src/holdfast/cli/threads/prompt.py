@@ -108,7 +108,7 @@ class ChatPrompt:
             self._typed.put_nowait(text)
 
     def _echo(self, text: str) -> None:
-        """What was typed stays above, without what was drawn beside it."""
+        """Print what was typed above the prompt, without what was drawn beside it."""
         if self._partial:
             self.put("\n")
         first, *rest = text.split("\n")
@@ -145,7 +145,7 @@ class ChatPrompt:
     # -- what is shown -------------------------------------------------------------------------------------------------
 
     def put(self, text: str) -> None:
-        """Above the prompt; a line without an end is held there until it has one."""
+        """Print above the prompt; a line without an end is held there until it has one."""
         whole, newline, self._partial = (self._partial + text).rpartition("\n")
         if newline:
             self._print(whole + newline)
@@ -159,7 +159,7 @@ class ChatPrompt:
         self.draw(())
 
     def leave(self) -> None:
-        """What is drawn belongs to the prompt: nothing that is typed can run into it."""
+        """Do nothing: what is drawn belongs to the prompt, and nothing that is typed can run into it."""
 
     def _print(self, text: str) -> None:
         app: Application[Any] = self._session.app
@@ -177,7 +177,7 @@ class ChatPrompt:
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """In rows of a terminal. A mark of style, from ESC to its m, takes no room."""
+    """Break a text into rows of a terminal. A mark of style, from ESC to its m, takes no room."""
     rows, row, used, marks = [], "", 0, False
     for character in text.expandtabs(4):
         marks = marks or character == "\x1b"
@@ -191,7 +191,7 @@ def wrapped(text: str, columns: int) -> list[str]:
 
 
 def _terminal() -> Output:
-    """Not asked where its cursor is: some never answer, and the answer would be taken for something typed."""
+    """Open the terminal, without asking where its cursor is: some never answer, or the answer is taken for typing."""
     return Vt100_Output(sys.stderr, lambda: Size(*reversed(window())), term=os.environ.get("TERM"), enable_cpr=False)
 
 

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.common import harmless
 from holdfast.cli.terminal.live_area import Live, LiveArea
-from holdfast.cli.threads.tool_lines import Tool
+from holdfast.cli.threads.tool_lines import ShownToolCall
 from holdfast.vocabulary.turn_events import AgentStatus, Kind, StopReason
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ def to_stderr(text: str) -> None:
 
 
 def dimmed(text: str) -> str:
-    """Each line by itself: a line that has ended has its style ended, too."""
+    """Dim each line by itself: a line that has ended has its style ended, too."""
     return "\n".join(click.style(line, dim=True) if line else "" for line in harmless(text).split("\n"))
 
 
 def live_area() -> LiveArea | None:
-    """Only where everything is shown in one terminal."""
+    """Return a live area only where everything is shown in one terminal."""
     return LiveArea() if sys.stdout.isatty() and sys.stderr.isatty() else None
 
 
 class Screen:
-    """Told of each event of a turn, in order."""
+    """Shows each event of a turn, in order."""
 
     def __init__(self, answer: Write = to_stdout, notes: Write = to_stderr, live: Live | None = None) -> None:
         self._answer = answer
@@ -48,7 +48,7 @@ class Screen:
         self._live = live
         self._open: Write | None = None
         """Where a line was begun that has no end yet."""
-        self._tools: dict[str, Tool] = {}
+        self._tools: dict[str, ShownToolCall] = {}
         self._headed: set[str] = set()
         """Tools whose head was printed; with a live area, that is done when they end."""
         self._plan: Sequence[str] = ()
@@ -89,24 +89,24 @@ class Screen:
                     self.note(line)
 
     def note(self, line: str) -> None:
-        """A line of its own."""
+        """Write a line of its own."""
         self.finish_line()
         self._notes(f"{line}\n")
         self._draw()
 
     def typed(self) -> None:
-        """A line was typed meanwhile, and ended by its own newline."""
+        """Take note that a line was typed meanwhile, and ended by its own newline."""
         if self._live is not None:
             self._live.leave()
 
     def put(self, text: str) -> None:
-        """What was asked for, and is no agent's answer."""
+        """Write what was asked for and is no agent's answer."""
         self.finish_line()
         self._stream(self._answer, text)
         self._draw()
 
     def finish_line(self) -> None:
-        """Whatever is written next begins a line, below all that is there."""
+        """Make whatever is written next begin a line, below all that is there."""
         if self._live is not None:
             self._live.clear()
         if self._open is not None:
@@ -130,7 +130,7 @@ class Screen:
     # -- tools ---------------------------------------------------------------------------------------------------------
 
     def _tool(self, tool_id: str, data: Mapping[str, Any]) -> None:
-        tool = self._tools.setdefault(tool_id, Tool())
+        tool = self._tools.setdefault(tool_id, ShownToolCall())
         if tool.ended:
             return
         tool.update(data)
@@ -146,7 +146,7 @@ class Screen:
             self.finish_line()
             self._draw()
 
-    def _head(self, tool: Tool, sign: str) -> None:
+    def _head(self, tool: ShownToolCall, sign: str) -> None:
         self.note(f"{sign} {tool.head()}")
         command = tool.command()
         if command is not None:
@@ -200,7 +200,7 @@ class Screen:
 
 
 def _line(kind: str, data: Mapping[str, Any]) -> str | None:
-    """Of what is told in one line."""
+    """Describe an event that is told in one line; None for any other."""
     match kind:
         case Kind.RESOLVED:
             return f"({data['how']}: {data['why']})" if data.get("why") else f"({data['how']})"
@@ -216,7 +216,7 @@ def _line(kind: str, data: Mapping[str, Any]) -> str | None:
 
 
 def usage_line(usage: Mapping[str, Any]) -> str:
-    """Tokens and money, in a few words."""
+    """Tell tokens and money in a few words."""
     calls = int(usage.get("calls") or 0)
     words = [f"{calls} call{'' if calls == 1 else 's'}", f"{_many(usage.get('input_tokens'))} tokens in"]
     if usage.get("cached_tokens"):
@@ -237,7 +237,7 @@ def _span(seconds: float) -> str:
 
 
 def chosen(line: str, options: Sequence[Mapping[str, Any]]) -> str:
-    """The answer that was typed: the number or label of an option means that option."""
+    """Return the answer that was typed: the number or label of an option means that option."""
     text = line.strip()
     for number, option in enumerate(options, 1):
         if text in (str(number), str(option["id"]), str(option["label"])):

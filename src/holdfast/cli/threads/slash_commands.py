@@ -30,7 +30,7 @@ _QUICK = ("help", "usage", "models", "model", "commands", "diff")
 
 
 class ChatCommands:
-    """Those of one talk. ``put`` writes what was asked for; the screen's notes are beside the point."""
+    """The commands of one talk. What was asked for goes to the screen's ``put``, remarks to its notes."""
 
     def __init__(
         self,
@@ -47,30 +47,21 @@ class ChatCommands:
         self._channel = str(wishes.get("channel") or "default")
         self._who = {name: wishes.get(name) for name in ("author", "model")}
         self._as_json = as_json
-        self._known: dict[str, Callable[[str], Awaitable[None]]] = {
-            "abort": self._abort,
-            "diff": self._diff,
-            "new": self._new,
-            "model": self._model,
-            "models": self._models,
-            "revert": self._revert,
-            "commands": self._commands,
-            "usage": self._usage,
-            "help": self._help,
-        }
+        names = ("abort", "diff", "new", "model", "models", "revert", "commands", "usage", "help")
+        self._known: dict[str, Callable[[str], Awaitable[None]]] = {name: getattr(self, f"_{name}") for name in names}
 
     def knows(self, line: str) -> bool:
-        """Whether it is one of ours; any other may be the agent's, or nobody's."""
+        """Say whether it is one of ours; any other may be the agent's, or nobody's."""
         name = line.strip().removeprefix("/").partition(" ")[0]
         return name in self._known or name == "review"
 
     def is_quick(self, line: str) -> bool:
-        """Whether it only looks, so that it need not wait for the end of a turn."""
+        """Say whether it only looks, so that it need not wait for the end of a turn."""
         name = line.strip().partition(" ")[0]
         return name.startswith("/") and name[1:] in _QUICK
 
     async def run(self, line: str) -> Reply | None:
-        """A turn to follow, if it makes one; else it is done."""
+        """Run a command. Returns the turn to follow, if it makes one."""
         name, _, rest = line.strip().removeprefix("/").partition(" ")
         if name in self._known:
             await self._known[name](rest.strip())
@@ -79,12 +70,15 @@ class ChatCommands:
             return self._thread.review(rest, channel=self._channel, **self._who)
         return self._thread.command(name, rest, channel=self._channel, **self._who)
 
+    def _tell(self, value: object, note: str) -> None:
+        if self._as_json:
+            show_json(value)
+        else:
+            self._screen.note(note)
+
     async def _abort(self, _rest: str) -> None:
         turn = await self._thread.abort(channel=self._channel, queued=True)
-        if self._as_json:
-            show_json({"aborted": turn})
-        else:
-            self._screen.note("(nothing is running)" if turn is None else "(aborted)")
+        self._tell({"aborted": turn}, "(nothing is running)" if turn is None else "(aborted)")
 
     async def _diff(self, _rest: str) -> None:
         found = await self._thread.diff(channel=self._channel)
@@ -99,21 +93,15 @@ class ChatCommands:
 
     async def _new(self, _rest: str) -> None:
         seq = await self._thread.new_session(channel=self._channel)
-        if self._as_json:
-            show_json({"seq": seq})
-        else:
-            self._screen.note("(a new session: the agent knows nothing of what was said before)")
+        self._tell({"seq": seq}, "(a new session: the agent knows nothing of what was said before)")
 
     async def _model(self, rest: str) -> None:
         if not rest:
             found = await self._offered()
         else:
             found = await self._thread.use_model(None if rest == "default" else rest)
-        if self._as_json:
-            show_json({"current": found.current})
-        else:
-            model = found.current or "of the agent's own choice"
-            self._screen.note(f"(the model is {model})")
+        model = found.current or "of the agent's own choice"
+        self._tell({"current": found.current}, f"(the model is {model})")
 
     async def _models(self, _rest: str) -> None:
         found = await self._offered()
@@ -128,11 +116,8 @@ class ChatCommands:
 
     async def _revert(self, _rest: str) -> None:
         turn = await self._thread.revert(channel=self._channel)
-        if self._as_json:
-            show_json(turn)
-        else:
-            first = harmless(turn.prompt.strip().partition("\n")[0])
-            self._screen.note(f"(taken back: {first[:100]})")
+        first = harmless(turn.prompt.strip().partition("\n")[0])
+        self._tell(turn, f"(taken back: {first[:100]})")
 
     async def _commands(self, _rest: str) -> None:
         found = await self._thread.commands(channel=self._channel)
@@ -157,13 +142,13 @@ class ChatCommands:
 
 
 def shortened(text: str) -> str:
-    """In one line: some agents write essays."""
+    """Shorten a text to one line: some agents write essays."""
     line = " ".join(text.split())
     return line if len(line) <= _DESCRIPTION else f"{line[: _DESCRIPTION - 1]}…"
 
 
 def about(models: Models) -> str:
-    """Whom one talks with, in a line; and whether that is no model at all."""
+    """Say in a line whom one talks with, and whether that is no model at all."""
     if models.agent == "scripted":
         return "the agent is scripted, which is no model: it does what each line says, such as `run ls` or `say hi`"
     if models.is_demo:

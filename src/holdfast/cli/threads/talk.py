@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.cli.common import harmless, report, show_json
 from holdfast.cli.terminal.typed_lines import TypedLines
@@ -20,6 +20,9 @@ from holdfast.errors import BadInput, HoldfastError, NotFound, ThreadNotFound, W
 from holdfast.sdk import Models, Reply, Thread, ThreadEvent, ThreadFile, TurnResult
 from holdfast.vocabulary.thread_files import upload_path
 from holdfast.vocabulary.turn_events import Kind, StopReason
+
+if TYPE_CHECKING:
+    from holdfast.cli.threads.prompt import ChatPrompt
 
 T = TypeVar("T")
 
@@ -59,7 +62,7 @@ class Talk:
         """Those that are open, by id, in the order in which they were asked."""
 
     async def run(self, message: str | None) -> int:
-        """Returns the exit code: that of the last turn."""
+        """Talk until the end. Returns the exit code: that of the last turn."""
         with self._interrupt as interrupt:
             if message is not None:
                 return await self._line(message, interrupt)
@@ -84,7 +87,7 @@ class Talk:
             return replace(models, agent=options.get("agent") or models.agent)
 
     async def _introduce(self) -> None:
-        """Whom one talks with. Not worth an error: the first message tells what is wrong."""
+        """Say whom one talks with. A failure is no error here: the first message tells what is wrong."""
         if self._as_json:
             return
         with contextlib.suppress(HoldfastError):
@@ -93,7 +96,7 @@ class Talk:
                 self._screen.note("(/help shows the commands, Ctrl-D leaves)")
 
     async def _join(self, interrupt: "_Interrupt") -> int:
-        """A turn may be running that somebody else, or we before, began: it is shown, with what it asks."""
+        """Show a turn that is running already, with what it asks: somebody else, or we before, began it."""
         if not self._lines.is_terminal:
             return FINE
         try:
@@ -117,7 +120,7 @@ class Talk:
         return await interrupt.or_left(self._lines.next(PROMPT))
 
     async def _line(self, line: str, interrupt: "_Interrupt") -> int:
-        """A message with its turn, or a command."""
+        """Do a message with its turn, or a command."""
         try:
             if line.startswith("/") and not line.startswith("//"):
                 reply = await interrupt.unless_left(self._commands.run(line))
@@ -139,7 +142,7 @@ class Talk:
         return FAILED
 
     async def _upload(self, named: Named) -> list[ThreadFile]:
-        """What goes along with a message; says where that will be."""
+        """Upload what goes along with a message, and say where that will be."""
         files = [await self._thread.upload(path) for path in named.files]
         if not self._as_json:
             for name in named.missing:
@@ -185,7 +188,7 @@ class Talk:
                 await asyncio.wait([listening])
 
     async def _listen(self, reply: Reply) -> None:
-        """What is typed during a turn: the answer to a question, or an abort; all else waits for the end of the turn.
+        """Read what is typed during a turn: an answer to a question, or an abort; all else waits for its end.
 
         From a pipe only answers are read: a script means its lines one after the other.
         """
@@ -211,12 +214,12 @@ class Talk:
                 self._screen.note("(that waits for the end of this turn; /abort ends it)")
 
     def _leave_open(self) -> None:
-        """At the end of input, a question's own default counts in its time."""
+        """Say, at the end of input, that a question's own default counts in its time."""
         for question in self._questions.values():
             self._screen.note(f"(no answer; at its deadline it is {question.data.get('default') or 'empty'})")
 
     async def _answer(self, question: ThreadEvent, line: str) -> None:
-        """An answer that did not arrive can be given again; one that came too late is of no use."""
+        """Send an answer. One that did not arrive can be given again; one that came too late is of no use."""
         question_id = str(question.data["question_id"])
         answer = chosen(line, question.data.get("options") or ())
         error = await self._told(self._thread.answer(question_id, answer))
@@ -226,7 +229,7 @@ class Talk:
             self._lines.ask("? ")
 
     def _closed(self, question_id: str) -> None:
-        """The next one is asked again: it may have scrolled away, and an answer must know what it answers."""
+        """Ask the next question again: it may have scrolled away, and an answer must know what it answers."""
         asked_now = next(iter(self._questions), None)
         if self._questions.pop(question_id, None) is None or question_id != asked_now or not self._questions:
             return
@@ -235,7 +238,7 @@ class Talk:
         self._lines.ask("? ")
 
     async def _told(self, telling: Awaitable[object]) -> HoldfastError | None:
-        """What went wrong, which was shown."""
+        """Wait for it. Returns what went wrong, which was shown."""
         try:
             await telling
         except HoldfastError as error:
@@ -263,30 +266,17 @@ class Talk:
 
 
 def place_of(folder: Path, file: ThreadFile) -> Path:
-    """Inside the folder, whatever its name says: it comes out of a sandbox."""
+    """Choose a path inside the folder, whatever the file's name says: it comes out of a sandbox."""
     parts = [part for part in PurePosixPath(file.name).parts if part not in ("/", "..", ".")]
     return folder.joinpath(*parts) if parts else folder / file.id
 
 
-class Lines(Protocol):
-    """Where messages come from."""
-
-    @property
-    def is_terminal(self) -> bool: ...
-
-    def ask(self, prompt: str) -> None: ...
-
-    async def next(self, prompt: str = "") -> str | None: ...
-
-    async def close(self) -> None: ...
-
-
-def _in_lines(*, as_json: bool) -> tuple[Lines, Screen]:
+def _in_lines(*, as_json: bool) -> "tuple[TypedLines | ChatPrompt, Screen]":
     return TypedLines(), Screen(live=None if as_json else live_area())
 
 
-def _at_prompt(interrupted: Callable[[], bool]) -> tuple[Lines, Screen]:
-    """All that is shown goes above the prompt; an answer that is sent elsewhere goes there as it is."""
+def _at_prompt(interrupted: Callable[[], bool]) -> "tuple[TypedLines | ChatPrompt, Screen]":
+    """Show all above the prompt; an answer that is sent elsewhere goes there as it is."""
     from holdfast.cli.threads.prompt import ChatPrompt  # brings in prompt_toolkit
 
     prompt = ChatPrompt(interrupted)
@@ -295,7 +285,7 @@ def _at_prompt(interrupted: Callable[[], bool]) -> tuple[Lines, Screen]:
 
 
 class _Interrupt:
-    """Ctrl-C: ends the turn that is running; the second one, or one without a turn, ends us."""
+    """Ctrl-C ends the turn that is running; the second one, or one without a turn, ends us."""
 
     def __init__(self) -> None:
         self._pressed = asyncio.Event()
@@ -315,52 +305,46 @@ class _Interrupt:
             asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     def press(self) -> bool:
-        """As Ctrl-C, where that is a key and no signal; whether there is anything to end."""
+        """Act as Ctrl-C, where that is a key and no signal. Returns whether there is anything to end."""
         if self._in_turn:
             self._pressed.set()
         return self._in_turn
 
     async def or_left(self, line: Awaitable[str | None]) -> str | None:
-        """What was typed; None at the end, and for Ctrl-C."""
-        typed, pressed = asyncio.ensure_future(line), asyncio.ensure_future(self._next())
-        with _ended(typed, pressed):
-            await asyncio.wait([typed, pressed], return_when=asyncio.FIRST_COMPLETED)
-            if typed.done():
-                return typed.result()
-        sys.stderr.write("\n")
-        return None
+        """Return what was typed; None at the end, and for Ctrl-C."""
+        typed = await self.unless_left(line)
+        if typed is None and self._pressed.is_set():
+            sys.stderr.write("\n")
+        return typed
 
     async def unless_left(self, work: Awaitable[T]) -> T | None:
-        """The work's result; None if Ctrl-C was pressed meanwhile."""
+        """Return the work's result; None if Ctrl-C was pressed meanwhile."""
         working, pressed = asyncio.ensure_future(work), asyncio.ensure_future(self._next())
         with _ended(working, pressed):
             await asyncio.wait([working, pressed], return_when=asyncio.FIRST_COMPLETED)
             return working.result() if working.done() else None
 
     async def aborting(self, work: Awaitable[TurnResult], reply: Reply) -> TurnResult | None:
-        """The work's result; None if Ctrl-C was pressed twice, or somebody has left."""
+        """Return the work's result; None if Ctrl-C was pressed twice, or somebody has left."""
         self._in_turn = True
+        working = asyncio.ensure_future(work)
         try:
-            return await self._aborting(work, reply)
+            for attempt in (1, 2):
+                pressed, left = asyncio.ensure_future(self._next()), asyncio.ensure_future(self.left.wait())
+                with _ended(pressed, left):
+                    await asyncio.wait([working, pressed, left], return_when=asyncio.FIRST_COMPLETED)
+                if working.done():
+                    break
+                if attempt == 2 or self.left.is_set() or not await self._abort(reply):
+                    working.cancel()
+                    await asyncio.wait([working])
+                    return None
+            return await working
         finally:
             self._in_turn = False
 
-    async def _aborting(self, work: Awaitable[TurnResult], reply: Reply) -> TurnResult | None:
-        working = asyncio.ensure_future(work)
-        for attempt in (1, 2):
-            pressed, left = asyncio.ensure_future(self._next()), asyncio.ensure_future(self.left.wait())
-            with _ended(pressed, left):
-                await asyncio.wait([working, pressed, left], return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                break
-            if attempt == 2 or self.left.is_set() or not await self._abort(reply):
-                working.cancel()
-                await asyncio.wait([working])
-                return None
-        return await working
-
     async def _abort(self, reply: Reply) -> bool:
-        """Whether the daemon was told. It is about our own message: what others do in the thread goes on."""
+        """Abort our own message: what others do in the thread goes on. Returns whether the daemon was told."""
         try:
             await reply.abort()
         except HoldfastError:

@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.common import ask, connection, harmless, plain, report_all, show_json, show_table, wants_json
+from holdfast.cli.common import (
+    ask,
+    connection,
+    do_each,
+    harmless,
+    plain,
+    print_each,
+    print_result,
+    show_json,
+    show_table,
+    wants_json,
+)
 from holdfast.cli.sessions.ls import span
 from holdfast.cli.threads.options import thread_options, wishes
-from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.sdk import Client, Line, ThreadEvent, ThreadInfo
+    from holdfast.sdk import Client, Line, Thread, ThreadEvent, ThreadInfo
 
 HEADS = ("KEY", "OWNER", "AGENT", "SANDBOX", "SESSION", "LAST USED", "EVENTS", "PROBLEM")
 LESS = ("EVENTS", "OWNER", "AGENT")
@@ -32,11 +42,9 @@ def command() -> None:
 def ls(prefix: str | None, owner: str | None) -> None:
     """List threads whose key begins with PREFIX, the last used first."""
     found = ask(lambda client: client.list_threads(prefix, owner=owner))
-    if wants_json():
-        show_json({"threads": found})
-        return
     now = datetime.now(UTC)
-    show_table(HEADS, [row(info, now) for info in found], "no threads; `holdfast chat KEY` begins one", less=LESS)
+    rows = [row(info, now) for info in found]
+    show_table(HEADS, rows, "no threads; `holdfast chat KEY` begins one", less=LESS, data={"threads": found})
 
 
 def row(info: "ThreadInfo", now: datetime) -> tuple[str, ...]:
@@ -104,23 +112,16 @@ def show(thread_key: str, owner: str | None) -> None:
 @connection
 def log(thread_key: str, as_events: bool, follow: bool, after: int, channel: str, owner: str | None) -> None:
     """Print what was said in a thread; with --events, all that happened."""
-    as_json = wants_json()
 
     async def run(client: "Client") -> None:
         thread = client.thread(thread_key, owner=owner)
         if as_events or follow:
             async with aclosing(thread.events(after, follow=follow)) as events:
                 async for event in events:
-                    if as_json:
-                        show_json(event)
-                    else:
-                        click.echo(event_line(event))
+                    print_result(event, event_line(event))
             return
         for line in await thread.transcript(channel=channel):
-            if as_json:
-                show_json(line)
-            else:
-                click.echo(said(line))
+            print_result(line, said(line))
 
     ask(run)
 
@@ -131,7 +132,7 @@ def said(line: "Line") -> str:
 
 
 def event_line(event: "ThreadEvent") -> str:
-    """Number, time, kind, turn, and what it tells, separated by tabs."""
+    """Show number, time, kind, turn, and what it tells, separated by tabs."""
     import json
 
     words = (str(event.seq), event.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), event.kind, event.turn_id or "-")
@@ -147,10 +148,7 @@ def event_line(event: "ThreadEvent") -> str:
 def abort(thread_key: str, channel: str, queued: bool, owner: str | None) -> None:
     """End the turn that is running in a thread."""
     turn = ask(lambda client: client.thread(thread_key, owner=owner).abort(channel=channel, queued=queued))
-    if wants_json():
-        show_json({"turn": turn})
-    else:
-        click.echo("no turn is running" if turn is None else turn.id)
+    print_result({"turn": turn}, "no turn is running" if turn is None else turn.id)
 
 
 @command.command("answer")
@@ -177,10 +175,7 @@ def answer(thread_key: str, question_id: str, answer_: str, owner: str | None) -
 def pause(thread_key: str, hibernate: bool, owner: str | None) -> None:
     """Put a thread's sandbox to sleep. The next message wakes it."""
     info = ask(lambda client: client.thread(thread_key, owner=owner).pause(hibernate=hibernate))
-    if wants_json():
-        show_json(info)
-    else:
-        click.echo(info.sleep_state)
+    print_result(info, info.sleep_state)
 
 
 @command.command("rm")
@@ -189,28 +184,11 @@ def pause(thread_key: str, hibernate: bool, owner: str | None) -> None:
 @connection
 def rm(keys: tuple[str, ...], owner: str | None) -> int:
     """Delete threads with their sandboxes, transcripts and files, and print their keys."""
-    done, failed = ask(lambda client: _delete(client, keys, owner))
-    if wants_json():
-        show_json({"deleted": done})
-    else:
-        for key in done:
-            click.echo(key)
-    report_all(failed)
-    return 1 if failed else 0
+    done, failed = ask(lambda client: do_each(keys, lambda key: _delete(client.thread(key, owner=owner))))
+    return print_each({"deleted": done}, done, failed)
 
 
-async def _delete(client: "Client", keys: tuple[str, ...], owner: str | None) -> tuple[list[str], list[HoldfastError]]:
-    """One that fails does not spare the others. The API takes a thread that is not there for deleted; who types a key
-    wants to hear of it."""
-    done: list[str] = []
-    failed: list[HoldfastError] = []
-    for key in keys:
-        try:
-            thread = client.thread(key, owner=owner)
-            await thread.info()
-            await thread.delete()
-        except HoldfastError as error:
-            failed.append(error)
-        else:
-            done.append(key)
-    return done, failed
+async def _delete(thread: "Thread") -> str:
+    await thread.info()  # the API takes a thread that is not there for deleted; who types a key wants to hear of it
+    await thread.delete()
+    return thread.key

@@ -13,7 +13,7 @@ _TITLE = 200
 ENDED = (ToolState.COMPLETED, ToolState.ERROR)
 
 
-class Tool:
+class ShownToolCall:
     """One call, as far as it was told. What an update leaves out stays."""
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class Tool:
         return f"$ {_cut(_one_line(command))}"
 
     def running(self) -> Sequence[str]:
-        """For the live area."""
+        """Return the lines for the live area."""
         lines = self._output()[-RUNNING_LINES:]
         command = self.command()
         return [f"* {self.head()}", *([f"  {command}"] if command else []), *(f"  {line}" for line in lines)]
 
     def result(self) -> Sequence[str]:
-        """What is told when it has ended, below its head."""
+        """Return the lines that are told below its head when it has ended."""
         lines = self._output()
         told = [f"  … {len(lines) - OUTPUT_LINES} lines before"] if len(lines) > OUTPUT_LINES else []
         told += [f"  {line}" for line in lines[-OUTPUT_LINES:]]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.common import ask, connection, harmless, show_json, show_table, wants_json
+from holdfast.cli.common import ask, connection, harmless, show_table
 
 if TYPE_CHECKING:
     from holdfast.sdk import Usage
@@ -29,9 +29,6 @@ def command(by: str, thread_key: str | None, since: datetime | None, until: date
             by, thread=thread_key, owner=owner, since=since and since.date(), until=until and until.date()
         )
     )
-    if wants_json():
-        show_json(report)
-        return
     rows = [(*_name(by, harmless(line.what), line.owner), *cells(line)) for line in report.lines]
     if len(rows) > 1:
         rows.append((*_name(by, "total", ""), *cells(report.total)))
@@ -40,6 +37,7 @@ def command(by: str, thread_key: str | None, since: datetime | None, until: date
         (*heads, *HEADS),
         rows,
         "no calls to models" + (f" in threads of the key {harmless(thread_key)}" if thread_key else " yet"),
+        data=report,
     )
 
 

@@ -1,63 +1,42 @@
-"""The daemon's configuration: one frozen object, from a YAML file and ``HOLDFAST_*`` (the environment wins).
+"""The daemon's configuration: one frozen object with every setting, its limits, and the checks between settings.
 
-``Config(...)`` takes what it is given and looks at nothing else, so tests can build one by hand. ``load_config`` reads
-the file and the environment, and turns every problem into one line of a ``ConfigError``: the key, where its value came
-from, what is wrong and what is allowed. Secrets are ``SecretStr`` and are never shown.
+``Config(...)`` takes what it is given and looks at nothing else, so tests can build one by hand; ``load`` reads the
+file and the environment. ``Config.section`` makes the settings class of a package from it, as ``keys`` says.
+Secrets are ``SecretStr`` and are never shown.
 """
 
-import difflib
-import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
 
-import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from holdfast.agents.known import KNOWN
 from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.broker.egress.addresses import PrivateHosts
-from holdfast.daemon.config.docker import LocalSocket
-from holdfast.daemon.config.found_file import check_found
+from holdfast.daemon.config import keys
 from holdfast.daemon.config.git import GitCredentials
-from holdfast.daemon.config.ids import IdRange
-from holdfast.daemon.config.models import (
+from holdfast.daemon.config.providers import Providers
+from holdfast.daemon.config.sandboxes import THREADS, IdRange, LocalSocket, PoolSizes, Reachable
+from holdfast.daemon.config.threads import (
     KeyLimits,
     ModelLimits,
-    Names,
     Patterns,
     Rules,
     RulesDir,
     RulesFile,
+    ThreadIdle,
     ThreadLimits,
 )
-from holdfast.daemon.config.pool import THREADS, PoolSizes
-from holdfast.daemon.config.providers import Providers
-from holdfast.daemon.config.threads import AgentNames, ThreadIdle
-from holdfast.daemon.config.types import AbsolutePath, Float, Int, Name, split
-from holdfast.daemon.config.webhooks import MIN_KEY_LENGTH, WebhookConfig, from_json
-from holdfast.errors import BadInput, ConfigError
+from holdfast.daemon.config.types import AbsolutePath, Float, Int, Name, Names, absolute, lower, split, split_url
+from holdfast.daemon.config.webhooks import MIN_KEY_LENGTH, Webhooks
 from holdfast.images.names import canonical
 from holdfast.records.network import NetworkPolicy
-from holdfast.vocabulary.places import find_config_file
 
-ENV_PREFIX = "HOLDFAST_"
-_MAY_HOLD_SECRETS = ("api_key", "database_url", "git_credentials", "providers", "webhooks")
-"""Some because people put a secret where only its source belongs: the error that says so must not repeat it."""
+S = TypeVar("S")
+N = TypeVar("N", int, float)
 DAY = 24 * 3600
 
 _SQLITE = ("sqlite", "sqlite+aiosqlite")
@@ -65,50 +44,33 @@ _POSTGRES = ("postgres", "postgresql", "postgresql+asyncpg")
 
 
 def default_state_dir() -> Path:
-    """Where the daemon keeps everything, when nobody says otherwise."""
+    """Return where the daemon keeps everything, when nobody says otherwise."""
     if os.geteuid() == 0:
         return Path("/var/lib/holdfast")
     xdg = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".local" / "state") / "holdfast"
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _network(value: object) -> object:
-    """``none``, ``full``, or a list of hosts; in the environment, the latter as JSON."""
-    if isinstance(value, NetworkPolicy):
-        return value
-    if isinstance(value, str):
-        value = value.strip().lower()
-        if value.startswith("{"):
-            try:
-                value = json.loads(value)
-            except ValueError:
-                raise ValueError('must be none, full or JSON such as {"allow": ["pypi.org"]}') from None
-    try:
-        return NetworkPolicy.from_wire(value)
-    except BadInput as error:
-        raise ValueError(error.message.removeprefix("network: ").removeprefix("network.")) from None
-
-
-N = TypeVar("N", int, float)
-
-
-def _no_more(default: N, ceiling: str, earlier: Mapping[str, Any]) -> N:
-    """A default, or its ceiling where that is lower."""
-    most: N | None = earlier[ceiling]
-    return default if most is None else min(default, most)
-
-
 _CEILINGS = {
+    "session_ttl_seconds": "max_ttl_seconds",
     "cpu_limit": "max_cpus",
     "mem_limit_mb": "max_memory_mb",
     "pids_limit": "max_pids",
     "disk_limit_mb": "max_disk_mb",
+    "exec_timeout_ms": "max_exec_timeout_ms",
+    "webhook_retry_hours": "event_retention_hours",
 }
-"""Each default of sessions, and what it must not exceed."""
+"""Settings, and the setting that each must not exceed."""
+
+
+def _no_more(default: N, ceiling: str) -> Callable[[dict[str, Any]], N]:
+    """Return a function that gives the default, or its ceiling where that is lower."""
+
+    def choose(earlier: dict[str, Any]) -> N:
+        most: N | None = earlier[ceiling]
+        return default if most is None else min(default, most)
+
+    return choose
 
 
 class Config(BaseModel):
@@ -119,7 +81,7 @@ class Config(BaseModel):
     listen: str = "127.0.0.1:8080"
     api_key: SecretStr | None = None
     public_url: str | None = None
-    trusted_proxies: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
+    trusted_proxies: Names = ()
     request_head_seconds: Annotated[Float, Field(ge=1)] = 15.0
     request_body_seconds: Annotated[Float, Field(ge=1)] = 60.0
     keep_alive_seconds: Annotated[Float, Field(ge=1)] = 30.0
@@ -128,7 +90,7 @@ class Config(BaseModel):
     state_dir: Path = Field(default_factory=default_state_dir)
     database_url: SecretStr | None = None
 
-    driver: Annotated[Literal["oci", "docker", "process", "fake"], BeforeValidator(_lower)] = "oci"
+    driver: Annotated[Literal["oci", "docker", "process", "fake"], BeforeValidator(lower)] = "oci"
     runtime: Name | None = None
     id_range: IdRange | None = None
     docker_host: LocalSocket | None = None
@@ -149,20 +111,14 @@ class Config(BaseModel):
     max_memory_mb: Annotated[Int, Field(ge=32)] | None = None
     max_pids: Annotated[Int, Field(ge=16)] | None = None
     max_disk_mb: Annotated[Int, Field(ge=16)] | None = None
-    cpu_limit: Annotated[Float, Field(ge=0.01)] = Field(
-        default_factory=lambda earlier: _no_more(1.0, "max_cpus", earlier)
-    )
-    mem_limit_mb: Annotated[Int, Field(ge=32)] = Field(
-        default_factory=lambda earlier: _no_more(512, "max_memory_mb", earlier)
-    )
-    pids_limit: Annotated[Int, Field(ge=16)] = Field(default_factory=lambda earlier: _no_more(256, "max_pids", earlier))
-    disk_limit_mb: Annotated[Int, Field(ge=16)] = Field(
-        default_factory=lambda earlier: _no_more(2048, "max_disk_mb", earlier)
-    )
+    cpu_limit: Annotated[Float, Field(ge=0.01)] = Field(default_factory=_no_more(1.0, "max_cpus"))
+    mem_limit_mb: Annotated[Int, Field(ge=32)] = Field(default_factory=_no_more(512, "max_memory_mb"))
+    pids_limit: Annotated[Int, Field(ge=16)] = Field(default_factory=_no_more(256, "max_pids"))
+    disk_limit_mb: Annotated[Int, Field(ge=16)] = Field(default_factory=_no_more(2048, "max_disk_mb"))
     disk_low_mb: Annotated[Int, Field(ge=0)] = 256
     disk_reserve_mb: Annotated[Int, Field(ge=0, le=4096)] = 64
-    network: Annotated[InstanceOf[NetworkPolicy], BeforeValidator(_network)] = NetworkPolicy.NONE
-    egress_private_hosts: Annotated[tuple[Name, ...], BeforeValidator(split)] = ()
+    network: Reachable = NetworkPolicy.NONE
+    egress_private_hosts: Names = ()
     readonly_rootfs: bool = True
     pause_after_seconds: Annotated[Float, Field(gt=0)] | None = None
     hibernate_after_seconds: Annotated[Float, Field(gt=0)] | None = None
@@ -175,12 +131,10 @@ class Config(BaseModel):
     max_file_bytes: Annotated[Int, Field(ge=1024)] = 128 * 1024 * 1024
 
     event_retention_hours: Annotated[Float, Field(gt=0, le=87600)] = 168.0
-    webhook_retry_hours: Annotated[Float, Field(gt=0)] = Field(
-        default_factory=lambda earlier: min(24.0, earlier["event_retention_hours"])
-    )
-    webhooks: Annotated[tuple[WebhookConfig, ...], BeforeValidator(from_json)] = ()
+    webhook_retry_hours: Annotated[Float, Field(gt=0)] = Field(default_factory=_no_more(24.0, "event_retention_hours"))
+    webhooks: Webhooks = ()
 
-    agents: AgentNames = tuple(KNOWN)
+    agents: Names = tuple(KNOWN)
     default_agent: Name | None = None
     default_model: Name | None = None
     model_preferences: Names = ()
@@ -220,8 +174,12 @@ class Config(BaseModel):
     model_breaker_seconds: Annotated[Float, Field(gt=0)] = 30.0
     model_alert_calls_per_minute: Annotated[Int, Field(ge=1)] = 120
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
-    log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = "auto"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = "info"
+    log_format: Annotated[Literal["auto", "console", "json"], BeforeValidator(lower)] = "auto"
+
+    def section(self, name: str, kind: type[S]) -> S:
+        """Make the settings class of a package from its section: ``section("sessions", SessionSettings)``."""
+        return keys.build(name, kind, lambda key: getattr(self, key))
 
     @property
     def host(self) -> str:
@@ -235,7 +193,7 @@ class Config(BaseModel):
 
     @property
     def resolved_database_url(self) -> str:
-        """What the store opens. May hold a password: do not log it."""
+        """The URL that the store opens. It may hold a password: do not log it."""
         if self.database_url is None:
             return f"sqlite:///{self.state_dir / 'holdfast.db'}"
         return self.database_url.get_secret_value()
@@ -254,8 +212,8 @@ class Config(BaseModel):
     def _origin(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        parts = urlsplit(value.strip())
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        parts = split_url(value.strip())
+        if parts is None or parts.query or parts.fragment:
             raise ValueError("must be http://… or https://…, with a host, and without a query")
         if "@" in parts.netloc:
             raise ValueError("must hold no user or password: it is told to everybody")
@@ -280,9 +238,7 @@ class Config(BaseModel):
     @field_validator("state_dir")
     @classmethod
     def _usable_directory(cls, value: Path) -> Path:
-        path = value.expanduser()
-        if not path.is_absolute():
-            raise ValueError("must be an absolute path (or begin with ~)")
+        path = absolute(value)
         # These separate the options of an overlay mount, or the parts of a database URL.
         if bad := sorted(set(str(path)) & set(",:?#%\\\n")):
             raise ValueError(f"must not contain {' '.join(map(repr, bad))}")
@@ -311,7 +267,8 @@ class Config(BaseModel):
     def _allowed_default(cls, value: str, info: ValidationInfo) -> str:
         allowed, image = info.data.get("allowed_images"), canonical(value)
         if allowed is not None and image not in allowed:
-            raise ValueError(f"must be one of allowed_images, which are {', '.join(allowed) or 'none at all'}")
+            names = ", ".join(allowed) or "none at all"
+            raise ValueError(f"must be one of {_written('allowed_images', info)}, which are {names}")
         return image
 
     @field_validator("egress_private_hosts")
@@ -326,7 +283,8 @@ class Config(BaseModel):
         allowed = info.data.get("allowed_images")
         for image in value.keys() - {THREADS}:
             if allowed is not None and image not in allowed:
-                raise ValueError(f"{image}: must be one of allowed_images, which are {', '.join(allowed) or 'none'}")
+                names = ", ".join(allowed) or "none"
+                raise ValueError(f"{image}: must be one of {_written('allowed_images', info)}, which are {names}")
         return value
 
     @field_validator("persona")
@@ -335,46 +293,27 @@ class Config(BaseModel):
         folder = info.data.get("persona_dir")
         missing = [name for name in value if "/" in name or folder is None or not (folder / name).is_file()]
         if missing:
-            raise ValueError(f"{', '.join(missing)}: must be files in persona_dir, which is {folder or 'not set'}")
+            where = f"{_written('persona_dir', info)}, which is {folder or 'not set'}"
+            raise ValueError(f"{', '.join(missing)}: must be files in {where}")
         return value
 
-    @field_validator("session_ttl_seconds")
+    @field_validator(*_CEILINGS)
     @classmethod
-    def _ttl_below_maximum(cls, value: int, info: ValidationInfo) -> int:
-        return _at_most("max_ttl_seconds", value, info)
-
-    @field_validator("cpu_limit", "mem_limit_mb", "pids_limit", "disk_limit_mb")
-    @classmethod
-    def _limit_below_ceiling(cls, value: float, info: ValidationInfo) -> float:
-        return _at_most(_CEILINGS[info.field_name or ""], value, info)
-
-    @field_validator("exec_timeout_ms")
-    @classmethod
-    def _timeout_below_maximum(cls, value: int, info: ValidationInfo) -> int:
-        return _at_most("max_exec_timeout_ms", value, info)
-
-    @field_validator("webhook_retry_hours")
-    @classmethod
-    def _retry_what_is_kept(cls, value: float, info: ValidationInfo) -> float:
-        return _at_most("event_retention_hours", value, info)
-
-    @field_validator("webhooks")
-    @classmethod
-    def _each_once(cls, value: tuple[WebhookConfig, ...]) -> tuple[WebhookConfig, ...]:
-        if len({webhook.url for webhook in value}) < len(value):
-            raise ValueError("must not name the same URL twice; list all its events in one entry")
+    def _below_its_ceiling(cls, value: float, info: ValidationInfo) -> float:
+        limit = _CEILINGS[info.field_name or ""]
+        # The limit is missing from the data when it is itself wrong; it then has a line of its own.
+        if info.data.get(limit) is not None and value > info.data[limit]:
+            raise ValueError(f"must be at most {_written(limit, info)}, which is {info.data[limit]}")
         return value
 
 
-def _at_most(limit: str, value: N, info: ValidationInfo) -> N:
-    # The limit is missing from the data when it is itself wrong; it then has a line of its own.
-    if info.data.get(limit) is not None and value > info.data[limit]:
-        raise ValueError(f"must be at most {limit}, which is {info.data[limit]}")
-    return value
+def _written(setting: str, info: ValidationInfo) -> str:
+    """Return the name that another setting was written under: perhaps that of a section."""
+    return str((info.context or {}).get(setting, setting))
 
 
 def weak_key(key: str) -> str | None:
-    """What is wrong with an API key, or None. An empty key is wrong: it never means "open to all"."""
+    """Say what is wrong with an API key, or None. An empty key is wrong: it never means "open to all"."""
     if not key:
         return "must not be empty"
     if len(key) < MIN_KEY_LENGTH:
@@ -382,85 +321,3 @@ def weak_key(key: str) -> str | None:
     if not re.fullmatch(r"[!-~]+", key):
         return "must be printable ASCII without spaces, to fit into an HTTP header"
     return None
-
-
-def env_name(key: str) -> str:
-    return ENV_PREFIX + key.upper()
-
-
-def load_config(path: Path | None = None) -> Config:
-    """The configuration from file and environment. Raises ``ConfigError`` with one line per problem."""
-    file = find_config_file(path)
-    values = [_Value(key, value, str(file.path)) for key, value in _read(file.path).items()] if file else []
-    # null in the file means "as if it were not there"; the environment cannot say null.
-    found = {value.key: value for value in values if value.value is not None or value.key not in Config.model_fields}
-    if file and not file.named:
-        check_found(file.path, (key for key in found if key in Config.model_fields))
-    problems = []
-    for name, text in os.environ.items():
-        key = name.removeprefix(ENV_PREFIX).lower()
-        if name == env_name(key) and key in Config.model_fields:
-            found[key] = _Value(key, text, name)
-        elif name.startswith(ENV_PREFIX) and name != "HOLDFAST_CONFIG" and (near := _nearest(key)):
-            # Other HOLDFAST_ variables are not ours (clients and service links have some), but a typo must not pass.
-            problems.append(f"{name} (environment): there is no such setting; did you mean {env_name(near)}?")
-    try:
-        config = Config.model_validate({key: value.value for key, value in found.items()})
-    except ValidationError as error:
-        # A default that hangs on a wrong value is not a second problem.
-        details = [dict(detail) for detail in error.errors() if detail["type"] != "default_factory_not_called"]
-        problems += [_explain(detail, found) for detail in details]
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return config
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """A raw value and where it came from."""
-
-    key: str
-    value: object
-    origin: str
-
-
-def _read(file: Path) -> dict[str, object]:
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        # Nothing of the error's own text: it may quote the line with the key.
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{file}{line}: is not valid YAML; values with special characters need quotes") from None
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise ConfigError(f"{file}: must hold settings, one 'key: value' per line")
-    return {str(key): value for key, value in data.items()}
-
-
-def _nearest(key: str) -> str | None:
-    return next(iter(difflib.get_close_matches(key, Config.model_fields, n=1, cutoff=0.75)), None)
-
-
-def _explain(detail: Mapping[str, Any], found: Mapping[str, _Value]) -> str:
-    """One problem that pydantic found, as one line."""
-    key = str(detail["loc"][0])
-    origin = found[key].origin if key in found else "default"
-    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
-        near = _nearest(key)
-        hint = f"did you mean {near}?" if near else f"the settings are {', '.join(sorted(Config.model_fields))}"
-        return f"{key} ({origin}): there is no such setting; {hint}"
-    what = str(detail["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"][1:])
-    # The raw value, not detail["input"]: validators may have changed that.
-    secret = key in _MAY_HOLD_SECRETS
-    shown = "" if secret else f"; it is {_short(found[key].value if key in found else detail['input'])}"
-    return f"{key}{field} ({origin}): {what}{shown}".replace("\n", " ")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,16 +1,14 @@
 """The setting ``providers``: which model providers there are, and where their keys come from."""
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from holdfast.broker.models.providers.catalogue import Kind
+from holdfast.broker.models.providers.catalogue import ProviderKind
 from holdfast.broker.secrets import CommandKey, EnvKey, FileKey, Key
-from holdfast.daemon.config.types import Float, Int, Name, json_such_as, split
+from holdfast.daemon.config.types import Float, Int, Name, is_in_the_clear, json_such_as, split, split_url
 from holdfast.vocabulary.models import Wire
 
 _Frozen = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -18,7 +16,7 @@ _Usd = Annotated[Float, Field(ge=0)]
 
 
 class KeyConfig(BaseModel):
-    """Exactly one of them."""
+    """Where a key is: it has exactly one of ``env``, ``file`` and ``command``."""
 
     model_config = _Frozen
 
@@ -56,7 +54,7 @@ class KeyConfig(BaseModel):
 
 
 class PriceConfig(BaseModel):
-    """In US dollars per million tokens."""
+    """What a model costs, in US dollars per million tokens."""
 
     model_config = _Frozen
 
@@ -80,7 +78,7 @@ class ModelConfig(BaseModel):
 class ProviderConfig(BaseModel):
     model_config = _Frozen
 
-    kind: Kind | None = None
+    kind: ProviderKind | None = None
     base_url: str | None = None
     key: KeyConfig | None = None
     wires: Annotated[tuple[Wire, ...] | None, BeforeValidator(split)] = None
@@ -89,35 +87,18 @@ class ProviderConfig(BaseModel):
 
     @model_validator(mode="after")
     def _safe_url(self) -> "ProviderConfig":
-        if self.base_url is not None:
-            problem = _url_problem(self.base_url, has_key=self.key is not None)
-            if problem:
-                raise ValueError(f"base_url: {problem}")
+        url = self.base_url
+        if url is not None:
+            parts = split_url(url)
+            if parts is None or parts.query or parts.fragment or parts.username or not url.isascii() or " " in url:
+                raise ValueError("base_url: must be a URL such as https://models.example.org/v1")
+            if self.key is not None and is_in_the_clear(url):
+                raise ValueError("base_url: must be https where a key is sent, unless it is on this machine")
         return self
 
 
-def _url_problem(url: str, *, has_key: bool) -> str | None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good or parts.query or parts.fragment or parts.username or not url.isascii() or " " in url:
-        return "must be a URL such as https://models.example.org/v1"
-    if parts.scheme == "http" and has_key and not is_here(parts.hostname or ""):
-        return "must be https where a key is sent, unless it is on this machine"
-    return None
-
-
-def is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _not_null(value: object) -> object:
-    """``anthropic:`` alone in a YAML file means all its defaults."""
+    """Take ``anthropic:`` alone in a YAML file for all its defaults."""
     return {name: {} if one is None else one for name, one in value.items()} if isinstance(value, dict) else value
 
 
@@ -127,7 +108,7 @@ def _complete(value: Mapping[str, ProviderConfig] | None) -> Mapping[str, Provid
     for name, provider in (value or {}).items():
         if name not in KNOWN and (provider.kind is None or provider.base_url is None):
             raise ValueError(f"{name}: is none of {', '.join(KNOWN)}, so it needs a kind and a base_url")
-        if provider.kind is Kind.DEMO and name not in KNOWN:
+        if provider.kind is ProviderKind.DEMO and name not in KNOWN:
             raise ValueError(f"{name}: there is only one demo")
     return value
 

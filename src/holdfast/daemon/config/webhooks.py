@@ -1,28 +1,16 @@
 """The setting ``webhooks``: whom to tell what happens to sessions and threads."""
 
-import json
 import re
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr, field_validator
 
-from holdfast.daemon.config.types import split
-from holdfast.sessions.telling.event_kinds import Kind
+from holdfast.daemon.config.types import read_json, split, split_url
+from holdfast.sessions.telling.event_kinds import EventKind
 from holdfast.store import ThreadKind
 
 MIN_KEY_LENGTH = 16
-KINDS = [*map(str, Kind), *map(str, ThreadKind)]
-
-
-def from_json(value: object) -> object:
-    """The environment has only text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError('must be a JSON list such as [{"url": "https://…", "secret": "…"}]') from None
+KINDS = [*map(str, EventKind), *map(str, ThreadKind)]
 
 
 def _known(name: str) -> str:
@@ -31,7 +19,7 @@ def _known(name: str) -> str:
     return name
 
 
-EventKind = Annotated[str, AfterValidator(_known)]
+KindName = Annotated[str, AfterValidator(_known)]
 
 
 class WebhookConfig(BaseModel):
@@ -41,17 +29,12 @@ class WebhookConfig(BaseModel):
 
     url: str
     secret: SecretStr
-    events: Annotated[tuple[EventKind, ...] | None, BeforeValidator(split)] = None
+    events: Annotated[tuple[KindName, ...] | None, BeforeValidator(split)] = None
 
     @field_validator("url")
     @classmethod
     def _usable_url(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            good = False
-        if not good or not re.fullmatch(r"[!-~]+", value):
+        if split_url(value) is None or not re.fullmatch(r"[!-~]+", value):
             raise ValueError("must be a URL such as https://example.org/hook")
         return value
 
@@ -61,3 +44,15 @@ class WebhookConfig(BaseModel):
         if len(value.get_secret_value()) < MIN_KEY_LENGTH:
             raise ValueError(f"must have at least {MIN_KEY_LENGTH} characters")
         return value
+
+
+def _each_once(webhooks: tuple[WebhookConfig, ...]) -> tuple[WebhookConfig, ...]:
+    if len({webhook.url for webhook in webhooks}) < len(webhooks):
+        raise ValueError("must not name the same URL twice; list all its events in one entry")
+    return webhooks
+
+
+_FORM = 'must be a JSON list such as [{"url": "https://…", "secret": "…"}]'
+Webhooks = Annotated[
+    tuple[WebhookConfig, ...], BeforeValidator(lambda value: read_json(value, _FORM)), AfterValidator(_each_once)
+]

@@ -59,7 +59,7 @@ class Phase(Enum):
 
 
 class Doorkeeper:
-    """Knows all connections that have no WebSocket yet, and counts those, too."""
+    """Knows all connections without a WebSocket, and counts those with one, too."""
 
     def __init__(self, settings: DoorSettings) -> None:
         self.settings = settings
@@ -68,7 +68,7 @@ class Doorkeeper:
         self._said_at = -60.0
 
     def protocol(self) -> type["GuardedProtocol"]:
-        """What the server is to make for each connection."""
+        """Return the class that the server makes for each connection."""
         return type("GuardedProtocol", (GuardedProtocol,), {"door": self})
 
     def start(self) -> None:
@@ -79,7 +79,7 @@ class Doorkeeper:
             self._timer.cancel()
 
     def let_in(self, new: "GuardedProtocol") -> bool:
-        """Whether there is room for it, if need be in place of another."""
+        """Say whether there is room for a connection, if need be in place of another."""
         everybody = new.connections  # the server's own list, with WebSockets
         if len(everybody) > self.settings.max_connections and not self._make_room(self._connections, new):
             return False
@@ -109,7 +109,7 @@ class Doorkeeper:
         return True
 
     def _tell(self, count: int) -> None:
-        """Once a minute: who opens thousands must not fill the log as well."""
+        """Log it once a minute: whoever opens thousands must not fill the log as well."""
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= 60:
             self._said_at = now
@@ -252,7 +252,7 @@ class GuardedProtocol(WholeReplies):
         self._refuse(HeadTooLarge(f"the head of the request is too large: at most {limit}"))
 
     def _refuse(self, error: HoldfastError) -> None:
-        """In the shape that all errors have, as the last word on this connection."""
+        """Send an error in the shape that all errors have, as the last word on this connection."""
         body = json.dumps({"error": {"code": error.code, "message": error.message, "request_id": ""}}).encode()
         lines = (
             f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",

@@ -1,6 +1,7 @@
-"""Who can reach the daemon's address, and what to do where that is more than this machine."""
+"""The daemon's address: a socket there, who can reach it, and what to do where that is more than this machine."""
 
 import ipaddress
+import socket
 
 from holdfast.daemon.config.config import Config
 
@@ -11,8 +12,20 @@ ADVICE = (
 )
 
 
+def bind(config: Config) -> socket.socket:
+    """Bind a socket to the daemon's address. Raises ``OSError``."""
+    bound = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((config.host, config.port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
 def exposure(config: Config) -> str | None:
-    """A sentence about an address that other machines may reach; None for one that only this machine reaches."""
+    """Describe an address that other machines may reach; None for one that only this machine reaches."""
     host = config.host
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

@@ -14,14 +14,14 @@ _SMALL = 1 << 16
 
 
 class WholeReplies(HttpToolsProtocol):
-    """The server's own protocol, on a transport that joins."""
+    """The server's own protocol, on a transport that joins head and body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         super().connection_made(cast(asyncio.Transport, Joining(transport)))
 
 
 class Joining:
-    """A transport; what it does not do differently, the real one does."""
+    """A transport that joins head and body, and leaves all else to the real one."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport

@@ -8,7 +8,7 @@ _NAMED = 5
 
 
 async def describe_users(store: Store, node: str, image: str) -> str:
-    """What uses the image on this node, in a sentence with the remedy."""
+    """Say what uses the image on this node, in a sentence with the remedy."""
     name = canonical(image)
     sessions = [row.id for row in await store.sessions.by_status(LIVE, node=node) if canonical(row.image) == name]
     keys = {row.session_id: row.key for row in await store.threads.on_node(node)} if sessions else {}

@@ -1,10 +1,15 @@
-"""From a configuration to a running application: each service is made here, and given the others that it needs."""
+"""From a configuration to a running application: each service is made here, and given the others that it needs.
 
+A service makes its own parts. Only ``Breaks`` is told of another one later: of the sessions, which go out by the broker
+that it belongs to.
+"""
+
+import asyncio
 import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -13,23 +18,24 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.api.app import create_app
 from holdfast.api.files.links import FileLinks
+from holdfast.api.services import Services
 from holdfast.api.settings import ApiSettings
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.broker.egress.egress import EgressBroker
 from holdfast.broker.egress.metrics import EgressMetrics
 from holdfast.broker.models.answering.breaks import Breaks
-from holdfast.callers.ceilings import Ceilings
 from holdfast.callers.ring import KeyRing
 from holdfast.daemon import node
 from holdfast.daemon.config.config import Config
-from holdfast.daemon.config.pool import THREADS
+from holdfast.daemon.config.load import load_config
 from holdfast.daemon.root_key import load_or_create_key
 from holdfast.daemon.server.loop_meter import LoopMeter
 from holdfast.daemon.wiring.image_users import describe_users
-from holdfast.daemon.wiring.models import make_catalogue, running_broker
+from holdfast.daemon.wiring.models import make_broker, make_catalogue
 from holdfast.daemon.wiring.threads import make_books, make_threads
 from holdfast.drivers.base import Driver
 from holdfast.drivers.linux.machine import machine_limits
+from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.id_ranges import USUAL
 from holdfast.errors import BadInput, ConfigError, ImageInUse
 from holdfast.images.store import ImageInfo, ImageStore
@@ -37,32 +43,30 @@ from holdfast.images.unpack.layers import REGISTRY
 from holdfast.link.hub import LinkHub
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
-from holdfast.records.limits import Limits
-from holdfast.records.spec import SleepPolicy
 from holdfast.sessions.copies.locations import Kept
 from holdfast.sessions.copies.saved_shells import SavedShells
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.metrics import SessionMetrics
-from holdfast.sessions.telling.webhook import Webhook
 from holdfast.sessions.telling.webhooks import WebhookMetrics, Webhooks, WebhookSettings
 from holdfast.sessions.watch.clock import boot_clock
 from holdfast.sessions.watch.room import Room
 from holdfast.sessions.ways_out import WaysOut
 from holdfast.store import Store, reserve_for
-from holdfast.threads.resolve.warm import POOL
 from holdfast.threads.service import ThreadService
 
 MOST_PIDS = 16384
 """How many processes a session may ask for where ``max_pids`` is not set."""
+
+_REMEDY = "run this as the user that the daemon runs as"
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """What is running."""
+    """The parts of a running daemon."""
 
     app: FastAPI
     service: SessionService
@@ -72,7 +76,7 @@ class Daemon:
 
 
 def make_driver(config: Config) -> Driver:
-    """The driver that the configuration names; each is imported only when it is chosen."""
+    """Make the driver that the configuration names; each is imported only when it is chosen."""
     if config.driver == "process":
         from holdfast.drivers.process import ProcessDriver
 
@@ -95,7 +99,7 @@ def make_driver(config: Config) -> Driver:
 
 @contextlib.asynccontextmanager
 async def running(config: Config) -> AsyncIterator[Daemon]:
-    """Everything, from the first file to the last watcher; taken apart again in the reverse order.
+    """Run everything, from the first file to the last watcher; it is taken apart in the reverse order.
 
     Whoever calls it holds the state directory's lock.
     """
@@ -122,9 +126,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         stack.push_async_callback(egress.close)
         catalogue = make_catalogue(config)
         breaks = Breaks()
-        broker = await stack.enter_async_context(
-            running_broker(config, driver, catalogue, books, breaks, registry, outside)
-        )
+        broker = make_broker(stack, config, driver, catalogue, books, breaks, registry, outside)
         service = SessionService(
             store.sessions,
             driver,
@@ -148,7 +150,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             store.webhooks,
             store.events,
             feed,
-            webhook_settings(config),
+            config.section("webhooks", WebhookSettings),
             node=node.node_id(config.state_dir),
             clock=time.time,
             steady=boot_clock,
@@ -168,34 +170,27 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             models=catalogue if broker.unavailable is None else None,
         )
         await stack.enter_async_context(threads.running())
-        app = create_app(
-            service,
+        services = Services(
+            sessions=service,
             keys=keys,
-            events=feed,
-            settings=ApiSettings(
-                max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20),
-                public_url=config.public_url,
-                trusted_proxies=config.trusted_proxies,
-                node=node.node_id(config.state_dir),
-            ),
-            registry=registry,
-            commands=service.commands,
-            processes=service.processes,
-            ports=service.ports,
-            snapshots=service.snapshots,
-            workspaces=service.workspaces,
-            strays=service.strays,
             images=HostImages(images, store, node.node_id(config.state_dir), service.room),
-            files=service.files,
-            links=FileLinks(node.link_key(config.state_dir), time.time, keys.has),
+            events=feed,
             threads=threads,
+            links=FileLinks(node.link_key(config.state_dir), time.time, keys.has),
+            registry=registry,
         )
+        settings = replace(
+            config.section("api", ApiSettings),
+            max_body_bytes=config.max_file_bytes * 4 // 3 + (1 << 20),
+            node=node.node_id(config.state_dir),
+        )
+        app = create_app(services, settings)
         await stack.enter_async_context(LoopMeter(registry).running())  # last: the start itself may take its time
         yield Daemon(app=app, service=service, driver=driver, events=feed, threads=threads)
 
 
 def _warn_of_missing_limits(driver: Driver) -> None:
-    """A limit that nobody enforces is worse than none, unless somebody says so."""
+    """Log which limits are not enforced: such a limit is worse than none, unless somebody says so."""
     able = driver.capabilities
     offered = {"memory": able.memory_limit, "cpu": able.cpu_limit, "pids": able.pids_limit, "disk": able.disk_limit}
     missing = [name for name, enforced in offered.items() if not enforced]
@@ -217,58 +212,38 @@ def make_images(config: Config, driver: Driver) -> ImageStore:
     return ImageStore(config.state_dir / "images", id_base=driver.root_id)
 
 
+def open_images(config_file: Path | None) -> ImageStore:
+    """Open the image store of the daemon with this configuration, for builds and exports, which take no daemon.
+
+    Raises ``ConfigError`` where we may not write.
+    """
+    config = load_config(config_file)
+    root = config.state_dir / "images"
+    try:
+        for directory in (config.state_dir, root):
+            directory.mkdir(0o711, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"state_dir: cannot make {root} ({error.strerror}); {_REMEDY}") from error
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise ConfigError(f"state_dir: {root} belongs to another user; {_REMEDY}")
+    if config.driver == "docker":
+        return asyncio.run(_docker_images(config))
+    # the driver knows only once it is prepared, which is the daemon's to do
+    return ImageStore(root, id_base=ID_BASE if os.geteuid() == 0 and config.driver == "oci" else None)
+
+
+async def _docker_images(config: Config) -> ImageStore:
+    driver = make_driver(config)
+    await driver.prepare()
+    return make_images(config, driver)
+
+
 def session_settings(config: Config) -> SessionSettings:
-    return SessionSettings(
-        default_image=config.default_image,
-        allowed_images=config.allowed_images,
-        default_limits=Limits(
-            cpus=config.cpu_limit,
-            memory_mb=config.mem_limit_mb,
-            pids=config.pids_limit,
-            disk_mb=config.disk_limit_mb,
-        ),
-        ceilings=session_ceilings(config),
-        machine=machine_limits(config.state_dir),
-        default_network=config.network,
-        default_writable_root=not config.readonly_rootfs,
-        ttl_seconds=config.session_ttl_seconds,
-        max_ttl_seconds=config.max_ttl_seconds,
-        max_sessions=config.max_sessions,
-        max_snapshots=config.max_snapshots,
-        max_workspaces=config.max_workspaces,
-        exec_timeout_ms=config.exec_timeout_ms,
-        max_exec_timeout_ms=config.max_exec_timeout_ms,
-        max_output_bytes=config.max_output_bytes,
-        max_file_bytes=config.max_file_bytes,
-        reap_interval_seconds=config.reap_interval_seconds,
-        event_retention_seconds=config.event_retention_hours * 3600,
-        stray_keep_seconds=config.stray_keep_days * 24 * 3600,
-        low_disk_bytes=config.disk_low_mb << 20,
-        pool={kind: count for kind, count in config.pool.items() if kind != THREADS},
-        warm_pool={POOL: config.pool.get(THREADS, 0)},
-        default_sleep=SleepPolicy(
-            pause_after_seconds=config.pause_after_seconds,
-            hibernate_after_seconds=config.hibernate_after_seconds,
-            destroy_after_seconds=config.destroy_after_seconds,
-        ),
-    )
-
-
-def session_ceilings(config: Config) -> Ceilings:
-    """As configured. Of processes there are some also where nobody says so: a machine can have millions."""
-    return Ceilings(
-        max_cpus=config.max_cpus,
-        max_memory_mb=config.max_memory_mb,
-        max_pids=config.max_pids or max(MOST_PIDS, config.pids_limit),
-        max_disk_mb=config.max_disk_mb,
-    )
-
-
-def webhook_settings(config: Config) -> WebhookSettings:
-    return WebhookSettings(
-        webhooks=[Webhook(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks],
-        retry_seconds=config.webhook_retry_hours * 3600,
-    )
+    """Make the section of sessions, with what the machine has, and a ceiling for processes where none is set."""
+    chosen = config.section("sessions", SessionSettings)
+    most = chosen.ceilings.max_pids or max(MOST_PIDS, chosen.default_limits.pids)
+    ceilings = replace(chosen.ceilings, max_pids=most)
+    return replace(chosen, ceilings=ceilings, machine=machine_limits(config.state_dir))
 
 
 class HostImages:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from holdfast.drivers.conformance.harness import (
     LIMITS,
-    Harness,
-    Sandbox,
+    DriverHarness,
+    SandboxUnderTest,
     need,
+    need_ability,
     need_shell,
     sandboxes,
     write,
@@ -67,28 +68,23 @@ def queue():
 
 kept = []
 def pipe():
-    try:
-        kept.append(os.pipe())
-        return fcntl.fcntl(kept[-1][0], 1031, 1 << 20) >= 1 << 20
-    except OSError:
-        return False
+    kept.append(os.pipe())
+    return fcntl.fcntl(kept[-1][0], 1031, 1 << 20) >= 1 << 20
 
 def terminal():
-    try:
-        kept.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
-        return True
-    except OSError:
-        return False
+    kept.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+    return True
+
+def file():
+    kept.append(os.open("/dev/null", os.O_RDONLY))
+    return True
 
 def epoll_each():
     ends = [os.pipe()[0] for _ in range(256)]
     while True:
         kept.append(select.epoll())
         for end in ends:
-            try:
-                kept[-1].register(end)
-            except OSError:
-                yield False
+            kept[-1].register(end)
             yield True
 
 epolls = epoll_each()
@@ -101,10 +97,9 @@ def key():
     kept.append(name)
     return libc.syscall(number, b"user", name, b"x", 1, -2) >= 0  # in the process's own keyring
 
-def file():
+def gets(take):
     try:
-        kept.append(os.open("/dev/null", os.O_RDONLY))
-        return True
+        return take()
     except OSError:
         return False
 
@@ -116,7 +111,7 @@ takers = {
 }
 for name, take in takers.items():
     got[name] = 0
-    while got[name] < most[name] and take():
+    while got[name] < most[name] and gets(take):
         got[name] += 1
 print(json.dumps(got), flush=True)
 if len(sys.argv) > 2:
@@ -182,7 +177,7 @@ _SECONDS = 120
 class CountsConformance:
     """For drivers that promise it."""
 
-    async def test_one_sandbox_takes_nothing_from_the_others(self, harness: Harness) -> None:
+    async def test_one_sandbox_takes_nothing_from_the_others(self, harness: DriverHarness) -> None:
         await self._need(harness)
         with _few_epoll_watches() as few:
             before = await asyncio.to_thread(_on_host)
@@ -204,7 +199,7 @@ class CountsConformance:
                 assert host == before, f"one took {taken}; the host got {host}, and {before} before"
                 assert host | {"keys": _SOME["keys"]} == _SOME, f"the host is short of its own: {host}"
 
-    async def test_one_sandbox_cannot_open_all_files_of_the_kernel(self, harness: Harness) -> None:
+    async def test_one_sandbox_cannot_open_all_files_of_the_kernel(self, harness: DriverHarness) -> None:
         """What all files of a sandbox take is its own memory, of which it has an end; the kernel must allow more."""
         await self._need(harness)
         most = (_FEW_MB << 20) // _FILE_BYTES
@@ -220,27 +215,24 @@ class CountsConformance:
             host = await asyncio.to_thread(_on_host)
             assert host["files"] == _SOME["files"], f"one has {total} files; the host got {host}"
 
-    async def _need(self, harness: Harness) -> None:
+    async def _need(self, harness: DriverHarness) -> None:
         need_shell(harness)
         driver = await harness.make_driver()
-        try:
-            promised = driver.capabilities.private_counts
-        finally:
-            await driver.close()
-        need(promised, f"sandboxes of the {driver.name} driver share what is counted here")
+        await driver.close()
+        need_ability(driver, "private_counts")
 
-    async def _take_some(self, box: Sandbox) -> dict[str, int]:
+    async def _take_some(self, box: SandboxUnderTest) -> dict[str, int]:
         await write(box, "/workspace/take.py", _PROGRAM.encode())
         told = await box.run(f"python3 take.py '{json.dumps(_SOME)}'")
         assert told.exit_code == 0, told
         found: dict[str, int] = json.loads(told.stdout)
         return found
 
-    async def _take_all(self, box: Sandbox, wanted: dict[str, int]) -> dict[str, int]:
+    async def _take_all(self, box: SandboxUnderTest, wanted: dict[str, int]) -> dict[str, int]:
         found: dict[str, int] = json.loads(await self._start(box, _PROGRAM, f"'{json.dumps(wanted)}' stay"))
         return found
 
-    async def _start(self, box: Sandbox, program: str, arguments: str = "") -> str:
+    async def _start(self, box: SandboxUnderTest, program: str, arguments: str = "") -> str:
         """Its first line. It stays."""
         await write(box, "/workspace/greedy.py", program.encode())
         start = f"said=/dev/shm/said; mkfifo $said; setsid python3 greedy.py {arguments} > $said 2>&1 &"

@@ -1,6 +1,6 @@
 """Trying to end the runner from inside. It is PID 1 where a driver isolates: with it goes the whole session."""
 
-from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, Harness, Sandbox, skip_if_unsupported
+from holdfast.drivers.conformance.harness import PATIENCE_SECONDS, DriverHarness, SandboxUnderTest, skip_if_unsupported
 from holdfast.drivers.conformance.isolation import cell
 
 _LAST_SIGNAL = 64
@@ -25,7 +25,7 @@ for name in ("mem", "environ", "exe"):
 """
 
 
-async def same_runner(box: Sandbox, first: str) -> bool:
+async def same_runner(box: SandboxUnderTest, first: str) -> bool:
     """Whether the runner answers, and is the one that it was."""
     await box.link.call("ping", {}, timeout=PATIENCE_SECONDS)
     return (await box.run(_WHO)).stdout == first
@@ -34,7 +34,7 @@ async def same_runner(box: Sandbox, first: str) -> bool:
 class FirstProcessConformance:
     """What agents type every day, and what somebody types who means it."""
 
-    async def test_no_signal_from_inside_ends_it(self, harness: Harness) -> None:
+    async def test_no_signal_from_inside_ends_it(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             first = (await box.run(_WHO)).stdout
             await box.run(f"for n in {{1..{_LAST_SIGNAL}}}; do kill -$n 1; done 2>/dev/null")
@@ -43,7 +43,7 @@ class FirstProcessConformance:
                 await box.run(everything)
                 assert await same_runner(box, first), everything
 
-    async def test_no_name_that_people_kill_is_the_runners(self, harness: Harness) -> None:
+    async def test_no_name_that_people_kill_is_the_runners(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             first = (await box.run(_WHO)).stdout
             shown = await box.run("cat /proc/1/comm; tr '\\0' ' ' </proc/1/cmdline; readlink /proc/1/exe; true")
@@ -58,14 +58,14 @@ class FirstProcessConformance:
                 await box.run(command)
                 assert await same_runner(box, first), command
 
-    async def test_it_is_not_the_first_to_go_when_memory_runs_out(self, harness: Harness) -> None:
+    async def test_it_is_not_the_first_to_go_when_memory_runs_out(self, harness: DriverHarness) -> None:
         async with skip_if_unsupported("writable root"), cell(harness, writable_root=True) as box:  # as root inside
             files = "/proc/1/oom_score_adj /proc/1/oom_adj /proc/1/task/1/oom_score_adj /proc/1/task/1/oom_adj"
             before = await box.run(f"cat {files}")
             await box.run(f"for f in {files}; do for n in 15 1000; do echo $n >$f; done; done; chmod 666 {files}")
             assert (await box.run(f"cat {files}")).stdout == before.stdout, "its oom score could be raised"
 
-    async def test_it_cannot_be_read_changed_or_limited(self, harness: Harness) -> None:
+    async def test_it_cannot_be_read_changed_or_limited(self, harness: DriverHarness) -> None:
         async with skip_if_unsupported("writable root"), cell(harness, writable_root=True) as box:  # as root inside
             first = (await box.run(_WHO)).stdout
             tried = await box.run("python3 -", stdin=_MEDDLE.encode())

@@ -1,17 +1,18 @@
 """What the suite needs from the author of a driver, and what its tests are written with."""
 
 import asyncio
+import contextlib
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import SkipTest
 
-from holdfast.drivers.base import Driver, Handle, ImageRoot, SandboxSpec
-from holdfast.errors import DriverUnsupported, FileMissing, SandboxLost
+from holdfast.drivers.base import Driver, Handle, ImageRoot, SandboxSpec, SandboxState
+from holdfast.errors import DriverUnsupported, FileMissing, HoldfastError, SandboxLost
 from holdfast.protocol.messages import STDERR, STDOUT, unpack_segments
 from holdfast.records.limits import Limits, Network
 
@@ -26,7 +27,7 @@ LIMITS = Limits(cpus=1.0, memory_mb=256, pids=128, disk_mb=64)
 OUTPUT_BYTES = 1 << 20
 
 
-class Harness(ABC):
+class DriverHarness(ABC):
     """One test's surroundings: a state directory of its own, a place for links, and an image."""
 
     image: ImageRoot
@@ -59,7 +60,7 @@ class Harness(ABC):
         """One in which there is no room for a snapshot; None where such a place cannot be had here."""
         return None
 
-    async def kill_runner(self, sandbox: "Sandbox") -> None:
+    async def kill_runner(self, sandbox: "SandboxUnderTest") -> None:
         """End the runner behind the driver's back. Override it where it can be done more brutally."""
         await sandbox.link.call("shutdown", {}, timeout=PATIENCE_SECONDS)
 
@@ -75,13 +76,14 @@ class Result:
 
 
 @dataclass(slots=True)
-class Sandbox:
+class SandboxUnderTest:
     """A sandbox under test, with its end of the link."""
 
     driver: Driver
     spec: SandboxSpec
     handle: Handle
     link: "Link"
+    hub: "LinkHub"
 
     async def run(
         self,
@@ -135,7 +137,7 @@ def read_result(header: Mapping[str, object], body: bytes) -> Result:
     return Result(exit_code, out, err, header["timed_out"] is True)
 
 
-def new_spec(harness: Harness, hub: "LinkHub", **changes: object) -> SandboxSpec:
+def new_spec(harness: DriverHarness, hub: "LinkHub", **changes: object) -> SandboxSpec:
     """A spec of a new session; ``changes`` are fields of it."""
     session_id = f"ses_{secrets.token_hex(8)}"
     fields: dict[str, object] = {
@@ -153,7 +155,7 @@ def new_spec(harness: Harness, hub: "LinkHub", **changes: object) -> SandboxSpec
 
 
 @asynccontextmanager
-async def open_hub(harness: Harness) -> AsyncIterator["LinkHub"]:
+async def open_hub(harness: DriverHarness) -> AsyncIterator["LinkHub"]:
     hub = harness.make_hub()
     try:
         yield hub
@@ -161,15 +163,17 @@ async def open_hub(harness: Harness) -> AsyncIterator["LinkHub"]:
         await hub.shut_down()
 
 
-async def start(driver: Driver, hub: "LinkHub", spec: SandboxSpec, source: Path | None = None) -> Sandbox:
+async def start(
+    driver: Driver, hub: "LinkHub", spec: SandboxSpec, source: Path | None = None, *, consume: bool = False
+) -> SandboxUnderTest:
     """Listen, create (or restore from ``source``), and wait until the runner has dialled."""
     link = await hub.listen(spec.session_id, spec.token)
-    handle = await (driver.create(spec) if source is None else driver.restore(spec, source))
+    handle = await (driver.create(spec) if source is None else driver.restore(spec, source, consume=consume))
     await link.wait_connected(PATIENCE_SECONDS)
-    return Sandbox(driver, spec, handle, link)
+    return SandboxUnderTest(driver, spec, handle, link, hub)
 
 
-async def clean_up(harness: Harness, driver: Driver, hub: "LinkHub", spec: SandboxSpec) -> None:
+async def clean_up(harness: DriverHarness, driver: Driver, hub: "LinkHub", spec: SandboxSpec) -> None:
     """Destroy, and find nothing left."""
     await driver.destroy(driver.handle_for(spec.session_id))
     await hub.close(spec.session_id, SandboxLost("the test is over"))
@@ -178,13 +182,18 @@ async def clean_up(harness: Harness, driver: Driver, hub: "LinkHub", spec: Sandb
 
 @asynccontextmanager
 async def sandboxes(
-    harness: Harness, count: int, source: Path | None = None, /, **changes: object
-) -> AsyncIterator[list[Sandbox]]:
-    """Sandboxes whose runners have dialled. They are destroyed at the end, and must leave nothing behind."""
+    harness: DriverHarness, count: int, source: Path | None = None, /, *, needs: str | None = None, **changes: object
+) -> AsyncIterator[list[SandboxUnderTest]]:
+    """Sandboxes whose runners have dialled. They are destroyed at the end, and must leave nothing behind.
+
+    ``needs`` is a capability without which the test is skipped.
+    """
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(open_hub(harness))
         driver = await harness.make_driver()
         stack.push_async_callback(driver.close)
+        if needs is not None:
+            need_ability(driver, needs)
         made = []
         for _ in range(count):
             spec = new_spec(harness, hub, **changes)
@@ -194,18 +203,35 @@ async def sandboxes(
 
 
 @asynccontextmanager
-async def sandbox(harness: Harness, source: Path | None = None, /, **changes: object) -> AsyncIterator[Sandbox]:
+async def sandbox(
+    harness: DriverHarness, source: Path | None = None, /, *, needs: str | None = None, **changes: object
+) -> AsyncIterator[SandboxUnderTest]:
     """One of them."""
-    async with sandboxes(harness, 1, source, **changes) as made:
+    async with sandboxes(harness, 1, source, needs=needs, **changes) as made:
         yield made[0]
 
 
-async def write(box: Sandbox, path: str, content: bytes) -> None:
+async def start_again(box: SandboxUnderTest) -> None:
+    """Stop it and start it, and wait until its runner has dialled."""
+    await box.driver.stop(box.handle)
+    await box.driver.start(box.handle)
+    await eventually(lambda: is_connected(box), "the runner dials again")
+
+
+async def is_connected(box: SandboxUnderTest) -> bool:
+    return box.link.connected
+
+
+async def is_stopped(box: SandboxUnderTest) -> bool:
+    return (await box.driver.inspect(box.handle)).state is SandboxState.STOPPED
+
+
+async def write(box: SandboxUnderTest, path: str, content: bytes) -> None:
     """By the link: also where there is no real shell."""
     await box.link.call("fs.write", {"path": path, "mode": None}, content, timeout=PATIENCE_SECONDS)
 
 
-async def read(box: Sandbox, path: str) -> bytes | None:
+async def read(box: SandboxUnderTest, path: str) -> bytes | None:
     """None where there is no such file."""
     try:
         return (await box.link.call("fs.read", {"path": path, "limit": 1 << 16}, timeout=PATIENCE_SECONDS))[1]
@@ -213,7 +239,7 @@ async def read(box: Sandbox, path: str) -> bytes | None:
         return None
 
 
-def assert_nothing_left(harness: Harness, session_id: str) -> None:
+def assert_nothing_left(harness: DriverHarness, session_id: str) -> None:
     left = harness.leftovers(session_id)
     assert not left, f"destroy left behind: {'; '.join(left)}"
 
@@ -241,7 +267,30 @@ def need(available: bool, reason: str) -> None:
         raise SkipTest(reason)
 
 
-def need_shell(harness: Harness) -> None:
+def need_ability(driver: Driver, ability: str) -> None:
+    need(getattr(driver.capabilities, ability), f"the {driver.name} driver does not promise {ability} here")
+
+
+async def cut_off(work: Coroutine[object, object, object], after: float | None) -> None:
+    """Begin this and cancel it a little later; it may have finished by then. None: let it finish."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait([task], timeout=after)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@contextlib.contextmanager
+def raised(expected: type[HoldfastError]) -> Iterator[None]:
+    """Like pytest.raises, which this package does not import."""
+    try:
+        yield
+    except expected:
+        return
+    raise AssertionError(f"{expected.__name__} was not raised")
+
+
+def need_shell(harness: DriverHarness) -> None:
     need(harness.real_shell, "this driver's commands are not run by a real shell")
 
 

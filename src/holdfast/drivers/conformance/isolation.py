@@ -13,8 +13,8 @@ from pathlib import Path
 
 from holdfast.drivers.base import ImageRoot
 from holdfast.drivers.conformance.harness import (
-    Harness,
-    Sandbox,
+    DriverHarness,
+    SandboxUnderTest,
     need,
     need_shell,
     sandbox,
@@ -34,13 +34,10 @@ ACL = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in _
 
 
 @asynccontextmanager
-async def cell(harness: Harness, **changes: object) -> AsyncIterator[Sandbox]:
+async def cell(harness: DriverHarness, **changes: object) -> AsyncIterator[SandboxUnderTest]:
     """A sandbox that promises isolation."""
     need_shell(harness)
-    driver = await harness.make_driver()
-    need(driver.capabilities.isolation, f"the {driver.name} driver isolates nothing")
-    await driver.close()
-    async with sandbox(harness, **changes) as box:
+    async with sandbox(harness, needs="isolation", **changes) as box:
         yield box
 
 
@@ -50,7 +47,7 @@ class IsolationConformance:
     new_names_in_root = True
     """Whether a writable root can have new names right in ``/``, and not only in the directories that the image has."""
 
-    async def test_host_processes_are_invisible(self, harness: Harness) -> None:
+    async def test_host_processes_are_invisible(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             mark = str(secrets.randbelow(10**9) + 10**9)
             sleeper = await asyncio.create_subprocess_exec("sleep", mark)
@@ -62,7 +59,7 @@ class IsolationConformance:
                 sleeper.kill()
                 await sleeper.wait()
 
-    async def test_host_files_are_invisible(self, harness: Harness) -> None:
+    async def test_host_files_are_invisible(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             with tempfile.NamedTemporaryFile(prefix="holdfast-secret-", dir="/var/tmp") as secret:
                 secret.write(b"of the host")
@@ -76,7 +73,7 @@ class IsolationConformance:
                 assert listing.stdout in ("", "workspace\n"), f"{path} shows {listing.stdout}"
             assert (await box.run("cat /etc/shadow")).exit_code != 0, "/etc/shadow is readable"
 
-    async def test_private_files_of_shown_directories_are_unreadable(self, harness: Harness) -> None:
+    async def test_private_files_of_shown_directories_are_unreadable(self, harness: DriverHarness) -> None:
         """Of the host's own directories, a sandbox may read what everybody on the host may, and nothing else."""
         need_shell(harness)
         need(bool(harness.image.binds), "the image shows nothing of the host's own directories")
@@ -91,7 +88,7 @@ class IsolationConformance:
                 except DriverUnsupported:
                     assert writable, "a read-only root is always possible"
 
-    async def _check_private_files(self, box: Sandbox, where: str) -> None:
+    async def _check_private_files(self, box: SandboxUnderTest, where: str) -> None:
         read = await box.run(f"cat {where}/open")
         assert read.stdout == "for all\n", f"the test does not even see what everybody may: {read}"
         names = "root user group acl closed/in passed/key deep/er/key"
@@ -102,7 +99,7 @@ class IsolationConformance:
             if (await box.run(f"test -O {where}")).exit_code == 0:
                 assert (own.exit_code, own.stdout) == (0, "mine\n"), str(own)
 
-    async def test_sockets_of_shown_directories_are_shut(self, harness: Harness) -> None:
+    async def test_sockets_of_shown_directories_are_shut(self, harness: DriverHarness) -> None:
         """From the first sandbox on, which may be asked for before anybody has looked for them."""
         need_shell(harness)
         need(bool(harness.image.binds), "the image shows nothing of the host's own directories")
@@ -120,7 +117,7 @@ class IsolationConformance:
                 except DriverUnsupported:
                     assert writable, "a read-only root is always possible"
 
-    async def test_other_sessions_files_are_invisible(self, harness: Harness) -> None:
+    async def test_other_sessions_files_are_invisible(self, harness: DriverHarness) -> None:
         async with cell(harness), sandboxes(harness, 2) as (one, other):
             mark = f"mark-{secrets.token_hex(8)}"
             places = "$HOME /tmp /var/tmp /dev/shm /run /.holdfast"
@@ -132,7 +129,7 @@ class IsolationConformance:
             sockets = await other.run("find /.holdfast -type s 2>/dev/null | wc -l")
             assert int(sockets.stdout) <= 1, "links of other sessions are visible"
 
-    async def test_there_is_no_network(self, harness: Harness) -> None:
+    async def test_there_is_no_network(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             with listening_sockets() as (port, abstract_name):
                 for address in ("127.0.0.1", "localhost", own_address()):
@@ -143,7 +140,7 @@ class IsolationConformance:
             devices = await box.run("tail -n +3 /proc/net/dev | cut -d: -f1")
             assert devices.stdout.split() == ["lo"], f"network devices: {devices.stdout}"
 
-    async def test_a_full_network_leads_to_no_port_of_the_host(self, harness: Harness) -> None:
+    async def test_a_full_network_leads_to_no_port_of_the_host(self, harness: DriverHarness) -> None:
         driver = await harness.make_driver()
         need(Network.FULL in driver.capabilities.networks, f"the {driver.name} driver offers no full network here")
         await driver.close()
@@ -165,7 +162,7 @@ class IsolationConformance:
             assert changed.exit_code != 0, "a command could change its network"
             assert (await box.run("cat /etc/resolv.conf")).stdout.startswith("nameserver ")
 
-    async def test_there_are_no_privileges(self, harness: Harness) -> None:
+    async def test_there_are_no_privileges(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             status = await box.run("cat /proc/self/status")
             fields = dict(line.split(":\t", 1) for line in status.stdout.splitlines() if ":\t" in line)
@@ -176,7 +173,7 @@ class IsolationConformance:
             first = await box.run("cat /proc/1/status")
             assert f"CapEff:\t{NOTHING}" in first.stdout, f"the runner has capabilities: {first.stdout}"
 
-    async def test_root_inside_is_nobody_outside(self, harness: Harness) -> None:
+    async def test_root_inside_is_nobody_outside(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             need(box.driver.capabilities.user_namespace, f"the {box.driver.name} driver has no user namespaces here")
             mapping = (await box.run("cat /proc/self/uid_map")).stdout.split()
@@ -185,7 +182,7 @@ class IsolationConformance:
             if os.geteuid() == 0:
                 assert "0" not in mapping[1::3], f"root of the host is in the sandbox: {mapping}"
 
-    async def test_privileges_cannot_be_gained(self, harness: Harness) -> None:
+    async def test_privileges_cannot_be_gained(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             attempts = {
                 "mount a tmpfs": "mount -t tmpfs none /tmp",
@@ -207,7 +204,7 @@ class IsolationConformance:
                 result = await box.run(command)
                 assert result.exit_code != 0, f"a command could {what}: {command}"
 
-    async def test_setuid_programs_give_nothing(self, harness: Harness) -> None:
+    async def test_setuid_programs_give_nothing(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             script = "cp $(command -v cat) $HOME/suid && chmod 6755 $HOME/suid && $HOME/suid /proc/self/status"
             status = await box.run(script)
@@ -218,7 +215,7 @@ class IsolationConformance:
                 mount = await box.run(f"findmnt -n -o OPTIONS -T {program}")
                 assert mount.exit_code != 0 or "nosuid" in mount.stdout, f"{program} keeps its setuid bit: {mount}"
 
-    async def test_kernel_interfaces_are_read_only(self, harness: Harness) -> None:
+    async def test_kernel_interfaces_are_read_only(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             for path in (
                 "/proc/sys/kernel/hostname",
@@ -240,14 +237,14 @@ class IsolationConformance:
             devices = await box.run("find /dev -type b")
             assert devices.stdout == "", f"block devices: {devices.stdout}"
 
-    async def test_the_root_is_read_only(self, harness: Harness) -> None:
+    async def test_the_root_is_read_only(self, harness: DriverHarness) -> None:
         async with cell(harness) as box:
             for path in ("/x", "/etc/x", "/usr/x", "/usr/bin/x", "/.holdfast/x", "/.holdfast/link/x", "/var/x"):
                 assert (await box.run(f"touch {path}")).exit_code != 0, f"{path} could be made"
             result = await box.run("touch $HOME/x /tmp/x")
             assert result.exit_code == 0, f"home and /tmp must be writable: {result.stderr}"
 
-    async def test_a_writable_root_can_be_written_and_is_the_sessions_own(self, harness: Harness) -> None:
+    async def test_a_writable_root_can_be_written_and_is_the_sessions_own(self, harness: DriverHarness) -> None:
         async with skip_if_unsupported("writable root"), cell(harness, writable_root=True) as box:
             mark, had_group = f"conformance-{secrets.token_hex(8)}", Path("/etc/group").exists()
             made = await box.run(f"touch /etc/{mark} /usr/local/bin/{mark} $HOME/{mark} /tmp/{mark}")

@@ -1,13 +1,13 @@
 """Using up what a sandbox may have. Only the limits that a driver's capabilities promise are tested."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from holdfast.drivers.conformance.harness import (
     LIMITS,
-    Harness,
-    Sandbox,
+    DriverHarness,
+    SandboxUnderTest,
     need,
     need_shell,
     sandbox,
@@ -68,22 +68,16 @@ DISK_MB = 32
 
 @asynccontextmanager
 async def limited(
-    harness: Harness, limit: str, *, writable_root: bool = False, **limits: float
-) -> AsyncIterator[Sandbox]:
+    harness: DriverHarness, limit: str, *, writable_root: bool = False, **limits: float
+) -> AsyncIterator[SandboxUnderTest]:
     """A sandbox with these limits, if the driver promises to hold ``limit``."""
     need_shell(harness)
-    driver = await harness.make_driver()
-    need(getattr(driver.capabilities, limit), f"the {driver.name} driver does not promise {limit} here")
-    await driver.close()
-    async with sandbox(harness, limits=_with(limits), writable_root=writable_root) as box:
+    wanted = Limits(**{**asdict(LIMITS), **limits})
+    async with sandbox(harness, needs=limit, limits=wanted, writable_root=writable_root) as box:
         yield box
 
 
-def _with(limits: Mapping[str, float]) -> Limits:
-    return Limits(**{**asdict(LIMITS), **limits})
-
-
-async def assert_still_answers(box: Sandbox) -> None:
+async def assert_still_answers(box: SandboxUnderTest) -> None:
     result = await box.run("echo alive")
     assert (result.exit_code, result.stdout) == (0, "alive\n"), f"the sandbox does not work any more: {result}"
 
@@ -91,7 +85,7 @@ async def assert_still_answers(box: Sandbox) -> None:
 class LimitsConformance:
     """Bombs go off inside, and the sandbox still answers."""
 
-    async def test_processes_are_limited(self, harness: Harness) -> None:
+    async def test_processes_are_limited(self, harness: DriverHarness) -> None:
         async with limited(harness, "pids_limit", pids=PIDS) as box:
             result = await box.run("while :; do sleep 1000 & n=$((n+1)); echo $n; done", timeout_ms=4000)
             started = [int(line) for line in result.stdout.split()]
@@ -99,18 +93,18 @@ class LimitsConformance:
             assert PIDS // 2 <= max(started) <= PIDS, f"{max(started)} processes with a limit of {PIDS}"
             await assert_still_answers(box)
 
-    async def test_a_fork_bomb_is_contained(self, harness: Harness) -> None:
+    async def test_a_fork_bomb_is_contained(self, harness: DriverHarness) -> None:
         async with limited(harness, "pids_limit", pids=PIDS) as box:
             await box.run("bomb() { bomb | bomb & }; bomb; sleep 1000", timeout_ms=2000)
             await assert_still_answers(box)
 
-    async def test_memory_is_limited(self, harness: Harness) -> None:
+    async def test_memory_is_limited(self, harness: DriverHarness) -> None:
         async with limited(harness, "memory_limit", memory_mb=MEMORY_MB) as box:
             result = await box.run(f"head -c {MEMORY_MB * 4}M /dev/zero | tail -c {MEMORY_MB * 4}M | wc -c")
             assert result.stdout.strip() != str(MEMORY_MB * 4 << 20), f"it had four times its memory: {result}"
             await assert_still_answers(box)
 
-    async def test_memory_used_by_files_is_limited(self, harness: Harness) -> None:
+    async def test_memory_used_by_files_is_limited(self, harness: DriverHarness) -> None:
         async with limited(harness, "memory_limit") as box:
             places = ("/dev/shm", "/run")  # noqa: S108 - inside the sandbox
             for place in places:
@@ -119,7 +113,7 @@ class LimitsConformance:
             await box.run(f"rm -f {' '.join(f'{place}/fill' for place in places)}")
             await assert_still_answers(box)
 
-    async def test_memory_held_by_sockets_is_limited(self, harness: Harness) -> None:
+    async def test_memory_held_by_sockets_is_limited(self, harness: DriverHarness) -> None:
         async with limited(harness, "memory_limit", memory_mb=MEMORY_MB) as box:
             need((await box.run("python3 -c 1")).exit_code == 0, "the image has no python3")
             for kind in ("tcp", "udp"):
@@ -129,7 +123,7 @@ class LimitsConformance:
                 assert kept < MEMORY_MB << 20, f"{kind} sockets kept {kept >> 20} MB: {result}"
                 await assert_still_answers(box)
 
-    async def test_disk_is_limited_everywhere_in_a_writable_root(self, harness: Harness) -> None:
+    async def test_disk_is_limited_everywhere_in_a_writable_root(self, harness: DriverHarness) -> None:
         """Also where a runtime has mounted something of its own."""
         box_with_root = limited(harness, "disk_limit", disk_mb=DISK_MB, writable_root=True)
         async with skip_if_unsupported("writable root"), box_with_root as box:
@@ -139,7 +133,7 @@ class LimitsConformance:
                 await box.run(f"> {path}")
             await assert_still_answers(box)
 
-    async def test_disk_is_limited(self, harness: Harness) -> None:
+    async def test_disk_is_limited(self, harness: DriverHarness) -> None:
         async with limited(harness, "disk_limit", disk_mb=DISK_MB) as box:
             for place in ("$HOME", "/tmp"):  # noqa: S108 - inside the sandbox
                 result = await box.run(f"head -c {DISK_MB * 4}M /dev/zero > {place}/fill")

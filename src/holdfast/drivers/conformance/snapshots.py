@@ -1,30 +1,31 @@
 """Snapshots: the files of one moment, any number of new sandboxes from them, and a sandbox that notices nothing."""
 
-import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from holdfast.drivers.base import Driver, SandboxState
+from holdfast.drivers.base import SandboxState
 from holdfast.drivers.conformance.harness import (
     LIMITS,
     PATIENCE_SECONDS,
-    Harness,
-    Sandbox,
+    DriverHarness,
+    SandboxUnderTest,
     clean_up,
+    cut_off,
     eventually,
     need,
+    need_ability,
     need_shell,
     new_spec,
     open_hub,
+    raised,
     read,
     sandbox,
     sandboxes,
     skip_if_unsupported,
+    start,
+    start_again,
     write,
 )
-from holdfast.drivers.conformance.lifecycle import raised
 from holdfast.errors import (
     BadInput,
     DriverConflict,
@@ -61,8 +62,8 @@ python3 -c "import os; print(os.getxattr('plain', 'user.kept'))"
 class SnapshotConformance:
     """snapshot, restore, forget_snapshot, measure."""
 
-    async def test_a_snapshot_has_the_files_and_the_sandbox_goes_on(self, harness: Harness) -> None:
-        async with snapshot_maker(harness) as box:
+    async def test_a_snapshot_has_the_files_and_the_sandbox_goes_on(self, harness: DriverHarness) -> None:
+        async with sandbox(harness, needs="snapshot") as box:
             place = harness.keep_dir() / "one"
             assert await box.driver.measure(place) == 0
             await write(box, FILE, b"before")
@@ -84,8 +85,8 @@ class SnapshotConformance:
                 await box.driver.forget_snapshot(place)
                 assert list(harness.keep_dir().iterdir()) == []
 
-    async def test_of_a_paused_and_of_a_stopped_sandbox(self, harness: Harness) -> None:
-        async with snapshot_maker(harness) as box:
+    async def test_of_a_paused_and_of_a_stopped_sandbox(self, harness: DriverHarness) -> None:
+        async with sandbox(harness, needs="snapshot") as box:
             capabilities, states = box.driver.capabilities, []
             await write(box, FILE, b"kept")
             if capabilities.pause:
@@ -105,9 +106,9 @@ class SnapshotConformance:
                 async with sandbox(harness, harness.keep_dir() / state) as child:
                     assert await read(child, FILE) == b"kept", f"of a {state} sandbox"
 
-    async def test_files_are_those_of_one_moment(self, harness: Harness) -> None:
+    async def test_files_are_those_of_one_moment(self, harness: DriverHarness) -> None:
         need_shell(harness)
-        async with snapshot_maker(harness) as box:
+        async with sandbox(harness, needs="snapshot") as box:
             await box.run(_PAIRS)
             await eventually(lambda: _has_lines(box), "both loops write")
             place = harness.keep_dir() / "one"
@@ -127,9 +128,9 @@ class SnapshotConformance:
             await eventually(goes_on, "the loop goes on after the snapshot")
             assert (await box.run("jobs -s")).stdout == "", "the shell has seen its job stop"
 
-    async def test_owners_modes_links_and_attributes_are_kept(self, harness: Harness) -> None:
+    async def test_owners_modes_links_and_attributes_are_kept(self, harness: DriverHarness) -> None:
         need_shell(harness)
-        async with snapshot_maker(harness) as box:
+        async with sandbox(harness, needs="snapshot") as box:
             made = await box.run(_MAKE_KINDS)
             assert made.exit_code == 0, made
             expected = await box.run(_SHOW_KINDS)
@@ -142,11 +143,11 @@ class SnapshotConformance:
             async with sandbox(harness, harness.keep_dir() / "one") as child:
                 assert (await child.run(_SHOW_KINDS)).stdout == expected.stdout
 
-    async def test_a_writable_root_is_part_of_it(self, harness: Harness) -> None:
+    async def test_a_writable_root_is_part_of_it(self, harness: DriverHarness) -> None:
         need_shell(harness)
         place = harness.keep_dir() / "one"
         look = "cat /etc/new; [ -e /etc/passwd ] || echo removed; cat /usr/local/mine/file; readlink /usr/games"
-        async with skip_if_unsupported("writable root"), snapshot_maker(harness, writable_root=True) as box:
+        async with skip_if_unsupported("writable root"), sandbox(harness, needs="snapshot", writable_root=True) as box:
             change = "echo new > /etc/new; rm /etc/passwd; mkdir /usr/local/mine; echo mine > /usr/local/mine/file"
             assert (await box.run(f"{change}; rm -rf /usr/games; ln -s /etc /usr/games")).exit_code == 0
             assert (await box.run(look)).stdout == "new\nremoved\nmine\n/etc\n"
@@ -160,10 +161,10 @@ class SnapshotConformance:
                 async with sandbox(harness, place, writable_root=False):
                     pass
 
-    async def test_a_disk_may_grow_and_never_shrinks(self, harness: Harness) -> None:
+    async def test_a_disk_may_grow_and_never_shrinks(self, harness: DriverHarness) -> None:
         need_shell(harness)
         place = harness.keep_dir() / "one"
-        async with snapshot_maker(harness) as box:
+        async with sandbox(harness, needs="snapshot") as box:
             need(box.driver.capabilities.disk_limit, "disks have no limit here")
             await box.run("head -c 20M /dev/urandom > ~/large; cksum < ~/large > ~/sum")
             await box.driver.snapshot(box.handle, place)
@@ -176,9 +177,9 @@ class SnapshotConformance:
                 assert filled.exit_code == 0, filled
                 assert (await child.run("cksum < ~/large | cmp - ~/sum")).exit_code == 0
 
-    async def test_a_restore_that_was_cut_off_can_be_repeated(self, harness: Harness) -> None:
+    async def test_a_restore_that_was_cut_off_can_be_repeated(self, harness: DriverHarness) -> None:
         place = harness.keep_dir() / "one"
-        async with snapshot_maker(harness) as box, open_hub(harness) as hub:
+        async with sandbox(harness, needs="snapshot") as box, open_hub(harness) as hub:
             await write(box, FILE, b"kept")
             await box.driver.snapshot(box.handle, place)
             duration = 0.0
@@ -187,25 +188,21 @@ class SnapshotConformance:
                 handle = box.driver.handle_for(spec.session_id)
                 link = await hub.listen(spec.session_id, spec.token)
                 began = time.monotonic()
-                task = asyncio.create_task(box.driver.restore(spec, place))
-                await asyncio.wait([task], timeout=duration * point / CUT_OFF_POINTS if point else None)
+                await cut_off(box.driver.restore(spec, place), duration * point / CUT_OFF_POINTS if point else None)
                 duration = duration or time.monotonic() - began
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
                 try:
                     await box.driver.restore(spec, place)
                 except DriverConflict:  # it had got far enough to run
                     assert (await box.driver.inspect(handle)).state is SandboxState.RUNNING
                 await link.wait_connected(PATIENCE_SECONDS)
-                child = Sandbox(box.driver, spec, handle, link)
+                child = SandboxUnderTest(box.driver, spec, handle, link, hub)
                 assert await read(child, FILE) == b"kept"
                 await clean_up(harness, box.driver, hub, spec)
 
-    async def test_a_snapshot_is_complete_or_not_there(self, harness: Harness) -> None:
+    async def test_a_snapshot_is_complete_or_not_there(self, harness: DriverHarness) -> None:
         """Cut off at points spread over the time that it takes; and half of one is never taken for one."""
         keep = harness.keep_dir()
-        async with snapshot_maker(harness) as box:
+        async with sandbox(harness, needs="snapshot") as box:
             await write(box, FILE, b"kept")
             began = time.monotonic()
             await box.driver.snapshot(box.handle, keep / "whole")
@@ -213,11 +210,7 @@ class SnapshotConformance:
             with raised(DriverConflict):
                 await box.driver.snapshot(box.handle, keep / "whole")
             for point in range(CUT_OFF_POINTS):
-                task = asyncio.create_task(box.driver.snapshot(box.handle, keep / "cut"))
-                await asyncio.wait([task], timeout=duration * point / CUT_OFF_POINTS)
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await cut_off(box.driver.snapshot(box.handle, keep / "cut"), duration * point / CUT_OFF_POINTS)
                 assert await read(box, FILE) == b"kept", "the sandbox does not go on"
                 if (keep / "cut").exists():
                     async with sandbox(harness, keep / "cut") as child:
@@ -235,9 +228,9 @@ class SnapshotConformance:
                 await box.driver.forget_snapshot(keep / name)
             assert list(keep.iterdir()) == []
 
-    async def test_without_room_nothing_is_left_and_the_sandbox_goes_on(self, harness: Harness) -> None:
+    async def test_without_room_nothing_is_left_and_the_sandbox_goes_on(self, harness: DriverHarness) -> None:
         need_shell(harness)
-        async with snapshot_maker(harness) as box:
+        async with sandbox(harness, needs="snapshot") as box:
             full = harness.full_dir()
             if full is None:
                 need(False, "there is no full disk to try it on")
@@ -249,29 +242,25 @@ class SnapshotConformance:
             assert (await box.run("echo fine > /workspace/file; cat /workspace/file")).stdout == "fine\n"
             await box.driver.snapshot(box.handle, harness.keep_dir() / "one")
 
-    async def test_a_source_that_is_consumed(self, harness: Harness) -> None:
+    async def test_a_source_that_is_consumed(self, harness: DriverHarness) -> None:
         place = harness.keep_dir() / "one"
-        async with snapshot_maker(harness) as box, open_hub(harness) as hub:
+        async with sandbox(harness, needs="snapshot") as box, open_hub(harness) as hub:
             await write(box, FILE, b"kept")
             await box.driver.snapshot(box.handle, place, lasting=False)
             spec = new_spec(harness, hub)
-            link = await hub.listen(spec.session_id, spec.token)
-            child = Sandbox(box.driver, spec, await box.driver.restore(spec, place, consume=True), link)
-            await link.wait_connected(PATIENCE_SECONDS)
+            child = await start(box.driver, hub, spec, place, consume=True)
             await box.driver.forget_snapshot(place)
             assert await read(child, FILE) == b"kept"
             await write(child, FILE, b"changed")
             if box.driver.capabilities.stop:
-                await box.driver.stop(child.handle)
-                await box.driver.start(child.handle)
-                await eventually(lambda: _is_connected(child), "the runner dials again")
+                await start_again(child)
             assert await read(child, FILE) == b"changed"
             assert await read(box, FILE) == b"kept"
             await clean_up(harness, box.driver, hub, spec)
 
-    async def test_what_cannot_be_snapshotted(self, harness: Harness) -> None:
+    async def test_what_cannot_be_snapshotted(self, harness: DriverHarness) -> None:
         driver = await harness.make_driver()
-        _need(driver)
+        need_ability(driver, "snapshot")
         with raised(SandboxNotFound):
             await driver.snapshot(driver.handle_for("ses_nothing"), harness.keep_dir() / "one")
         assert list(harness.keep_dir().iterdir()) == []
@@ -282,27 +271,11 @@ class SnapshotConformance:
         await driver.close()
 
 
-@contextlib.asynccontextmanager
-async def snapshot_maker(harness: Harness, **changes: object) -> AsyncIterator[Sandbox]:
-    """A sandbox, if snapshots of it can be made."""
-    async with sandbox(harness, **changes) as box:
-        _need(box.driver)
-        yield box
-
-
-def _need(driver: Driver) -> None:
-    need(driver.capabilities.snapshot, f"the {driver.name} driver cannot snapshot here")
-
-
-async def _is_connected(box: Sandbox) -> bool:
-    return box.link.connected
-
-
-async def _has_lines(box: Sandbox) -> bool:
+async def _has_lines(box: SandboxUnderTest) -> bool:
     return (await box.run("[ -s /workspace/d ]")).exit_code == 0
 
 
-async def _pairs(box: Sandbox) -> list[int]:
+async def _pairs(box: SandboxUnderTest) -> list[int]:
     counted = await box.run(_COUNT_PAIRS)
     assert counted.exit_code == 0, counted
     return [int(number) for number in counted.stdout.split()]

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from holdfast.drivers.conformance.harness import Harness, eventually, need, need_shell, sandbox, sandboxes
+from holdfast.drivers.conformance.harness import DriverHarness, eventually, need, need_shell, raised, sandbox, sandboxes
 from holdfast.drivers.conformance.limits import limited
 from holdfast.errors import SandboxNotFound
 
@@ -15,18 +15,13 @@ BUSY_MS = 2000
 class StatsConformance:
     """Uses something, and looks for it in the stats."""
 
-    async def test_stats_of_nothing(self, harness: Harness) -> None:
+    async def test_stats_of_nothing(self, harness: DriverHarness) -> None:
         driver = await harness.make_driver()
-        try:
+        with raised(SandboxNotFound):
             await driver.stats(driver.handle_for("ses_0000000000000000"))
-        except SandboxNotFound:
-            pass
-        else:
-            raise AssertionError("a sandbox that never was has stats")
-        finally:
-            await driver.close()
+        await driver.close()
 
-    async def test_stats_of_an_idle_sandbox(self, harness: Harness) -> None:
+    async def test_stats_of_an_idle_sandbox(self, harness: DriverHarness) -> None:
         async with sandbox(harness) as box:
             stats = await box.driver.stats(box.handle)
             numbers = [stats.cpu_seconds, stats.memory_bytes, stats.memory_peak_bytes, stats.processes, stats.oom_kills]
@@ -39,22 +34,23 @@ class StatsConformance:
                 assert stats.memory_bytes is not None and stats.memory_bytes <= box.spec.limits.memory_mb * MIB, stats
                 assert stats.oom_kills == 0, stats
 
-    async def test_another_daemon_sees_the_same(self, harness: Harness) -> None:
+    async def test_another_daemon_sees_the_same(self, harness: DriverHarness) -> None:
         async with sandbox(harness) as box:
+            await box.run("true")  # a shell that starts has children of its own for a moment
             other = await harness.make_driver()
             one, two = await box.driver.stats(box.handle), await other.stats(box.handle)
             await other.close()
             assert (one.processes, one.disk_limit_bytes) == (two.processes, two.disk_limit_bytes)
 
-    async def test_many_at_once(self, harness: Harness) -> None:
+    async def test_many_at_once(self, harness: DriverHarness) -> None:
         async with sandboxes(harness, 3) as boxes:
             found = await asyncio.gather(*(box.driver.stats(box.handle) for box in boxes))
             assert len({stats.disk_limit_bytes for stats in found}) == 1
 
-    async def test_what_a_command_uses_is_seen(self, harness: Harness) -> None:
+    async def test_what_a_command_uses_is_seen(self, harness: DriverHarness) -> None:
         need_shell(harness)
         async with sandbox(harness) as box:
-            await box.run("true")  # a shell that starts has children of its own for a moment
+            await box.run("true")
             before = await box.driver.stats(box.handle)
             held = 24 * MIB
             await box.run(f"held=$(head -c {held} /dev/zero | tr '\\0' x); for _ in 1 2 3; do sleep 1000 & done")
@@ -69,7 +65,7 @@ class StatsConformance:
             if before.cpu_seconds is not None and after.cpu_seconds is not None:
                 assert after.cpu_seconds > before.cpu_seconds, f"{before} {after}"
 
-    async def test_cpu_is_limited(self, harness: Harness) -> None:
+    async def test_cpu_is_limited(self, harness: DriverHarness) -> None:
         """A busy loop gets its share and no more, however idle the machine is."""
         async with limited(harness, "cpu_limit", cpus=CPU_SHARE) as box:
             before, began = await box.driver.stats(box.handle), time.monotonic()
@@ -79,7 +75,7 @@ class StatsConformance:
             used, share = after.cpu_seconds - before.cpu_seconds, CPU_SHARE * (ended - began)
             assert 0 < used <= share * 1.1 + 0.1, f"{used:.2f} s of CPU in {ended - began:.2f} s"
 
-    async def test_kills_for_want_of_memory_are_counted(self, harness: Harness) -> None:
+    async def test_kills_for_want_of_memory_are_counted(self, harness: DriverHarness) -> None:
         async with limited(harness, "memory_limit", memory_mb=64) as box:
             counter = box.driver.oom_counter(box.handle)
             need(counter is not None, "this driver does not count kills")
@@ -94,7 +90,7 @@ class StatsConformance:
             finally:
                 counter.close()
 
-    async def test_a_counter_outlives_its_sandbox(self, harness: Harness) -> None:
+    async def test_a_counter_outlives_its_sandbox(self, harness: DriverHarness) -> None:
         async with sandbox(harness) as box:
             counter = box.driver.oom_counter(box.handle)
             need(counter is not None, "this driver does not count kills")
@@ -104,7 +100,7 @@ class StatsConformance:
             counter.close()
             counter.close()
 
-    async def test_no_stats_of_what_is_destroyed(self, harness: Harness) -> None:
+    async def test_no_stats_of_what_is_destroyed(self, harness: DriverHarness) -> None:
         async with sandbox(harness) as box:
             await box.driver.destroy(box.handle)
 

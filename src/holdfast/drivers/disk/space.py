@@ -23,6 +23,7 @@ from holdfast.drivers.disk import snapshot_place, standstill
 from holdfast.drivers.disk.disk import Disk, make_template
 from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.snapshot_facts import SnapshotFacts
+from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.disk.workspace import Ownership, Workspace
 from holdfast.drivers.linux import mounts
 from holdfast.drivers.oci.memory import MemoryImage
@@ -48,50 +49,38 @@ class Spaces:
             os.chown(directory, 0, self.root_id)
             directory.chmod(0o710)
 
-    async def forget_snapshot(self, source: Path) -> None:
-        try:
-            await run_at_length(snapshot_place.remove, source)
-        except OSError as error:
-            raise DriverTransient(f"cannot remove the snapshot in {source}: {error}") from error
-
     def thaw_all(self) -> None:
         """Thaw all disks, in case a daemon and its guard were killed in the middle of a snapshot. Raises OSError. This
         blocks."""
-        for entry in os.scandir(self.homes):
-            if self.limited and entry.name.startswith("ses_"):
-                self.of(Path(entry.path)).thaw()
+        for home in self._limited_homes():
+            self.of(home).thaw()
 
     def trim(self) -> None:
         """Give the unused blocks of all sandboxes back to the host. Raises OSError. This may block for seconds."""
-        for entry in os.scandir(self.homes):
-            if self.limited and entry.name.startswith("ses_"):
-                with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
-                    self.of(Path(entry.path)).trim()
+        for home in self._limited_homes():
+            with contextlib.suppress(FileNotFoundError):  # destroyed meanwhile
+                self.of(home).trim()
 
     def use(self) -> dict[str, DiskUse]:
         """The disk use of all sandboxes with mounted disks; empty if disks are plain directories. Raises OSError. This
         blocks."""
         found: dict[str, DiskUse] = {}
-        for entry in os.scandir(self.homes) if self.limited else ():
-            if entry.name.startswith("ses_"):
-                with contextlib.suppress(FileNotFoundError):  # half made, or destroyed meanwhile
-                    use = self.of(Path(entry.path)).use()
-                    found |= {} if use is None else {entry.name: use}
+        for home in self._limited_homes():
+            with contextlib.suppress(FileNotFoundError):  # half made, or destroyed meanwhile
+                use = self.of(home).use()
+                found |= {} if use is None else {home.name: use}
         return found
 
     def read_only(self) -> Sequence[str]:
         """The sandboxes whose disks the kernel has made read-only. Raises OSError. This blocks."""
         broken = mounts.read_only() if self.limited else frozenset()
-        if not broken:
-            return []
-        homes = [Path(entry.path) for entry in os.scandir(self.homes) if entry.name.startswith("ses_")]
+        homes = self._limited_homes() if broken else ()
         return [home.name for home in homes if any(str(path) in broken for path in self.of(home).disk_paths())]
 
-    async def remove_workspace(self, place: Path) -> None:
-        try:
-            await Workspace(place, self.homes, limited=self.limited).remove()
-        except OSError as error:
-            raise DriverTransient(f"cannot remove the workspace in {place}: {error}") from error
+    def _limited_homes(self) -> Sequence[Path]:
+        """The directories of all sandboxes, if their disks have limits."""
+        with os.scandir(self.homes) as entries:
+            return [Path(entry.path) for entry in entries if self.limited and entry.name.startswith("ses_")]
 
 
 class Space:
@@ -117,6 +106,22 @@ class Space:
         return [self.disk, Disk(self._link.resolve(), limited=self._all.limited)]
 
     # -- making --------------------------------------------------------------------------------------------------------
+
+    def make_home(self) -> None:
+        """Open to the owner and to the sandbox's own root on its way in; other users of the host cannot enter."""
+        self._home.mkdir(mode=0o700)
+        self._all.open_to_root(self._home)
+
+    def lay_out(self, owner: int | None) -> None:
+        """Make ``/workspace`` and ``/tmp`` for this id of the host; None: for us. What was restored stays as it is."""
+        workspace = self.workspace()
+        if not workspace.exists():
+            # A named one must not be found half made.
+            scratch = workspace.with_suffix(".new")
+            remove_tree(scratch)  # of a daemon that was killed: it may belong to nobody yet
+            make_directory(scratch, owner, 0o755)
+            scratch.rename(workspace)
+        make_directory(self.disk.path / "tmp", owner, 0o1777)
 
     async def create(self, spec: SandboxSpec, driver: Driver) -> None:
         """Create and mount empty disks. Raises OSError."""
@@ -264,6 +269,21 @@ class Space:
         if self._all.limited:
             return standstill.of_file_systems([disk.path for disk in disks if disk.mounted()])
         return standstill.of_processes(init)
+
+
+def make_directory(path: Path, owner: int | None, mode: int) -> bool:
+    """Make a directory, for this id of the host or for us.
+
+    False if there is something already, which is not touched: it may be a link that a sandbox has made.
+    """
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    if owner is not None:
+        os.chown(path, owner, owner)
+    path.chmod(mode)
+    return True
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:

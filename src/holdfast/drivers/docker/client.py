@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import aiohttp
 
@@ -78,26 +78,10 @@ class DockerClient:
             found = await docker.containers.list(all=True, filters=filters)
             return [(dict(one["Labels"]), str(one["State"])) for one in found]
 
-    async def start(self, name: str) -> None:
-        async with self._asking(f"to start {name}") as docker:
-            await docker.containers.container(name).start()
-
-    async def kill(self, name: str) -> None:
-        async with self._asking(f"to kill {name}") as docker:
-            await docker.containers.container(name).kill()
-
-    async def wait(self, name: str) -> None:
-        """Wait until the container's first process has ended."""
-        async with self._asking(f"to wait for {name}") as docker:
-            await docker.containers.container(name).wait()
-
-    async def pause(self, name: str) -> None:
-        async with self._asking(f"to pause {name}") as docker:
-            await docker.containers.container(name).pause()
-
-    async def unpause(self, name: str) -> None:
-        async with self._asking(f"to unpause {name}") as docker:
-            await docker.containers.container(name).unpause()
+    async def act(self, verb: Literal["start", "kill", "pause", "unpause", "wait"], name: str) -> None:
+        """Do this with a container; ``wait`` returns when its first process has ended."""
+        async with self._asking(f"to {verb} {name}") as docker:
+            await getattr(docker.containers.container(name), verb)()
 
     async def remove(self, name: str) -> None:
         """Kill and remove it, with all that Docker keeps for it."""

@@ -2,18 +2,17 @@
 
 Docker starts and stops them; all else is as with the oci driver: the runner dials a socket in a directory of the host
 that is mounted inside, so that an exec never passes through Docker. Everything of ours about one sandbox is in
-``<state>/docker/<session id>/``. The container's name is the session's id, and its labels say whose it is.
+``<state>/docker/<session id>/``. The container's labels say whose it is. Its name is as ``names`` says, or the
+session's id if an earlier version made it.
 """
 
 import asyncio
 import contextlib
 import os
-import re
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from holdfast.drivers import runtime_bundle
 from holdfast.drivers.base import (
@@ -25,13 +24,12 @@ from holdfast.drivers.base import (
     SandboxSpec,
     SandboxState,
     SandboxStats,
-    check_environment,
+    require,
 )
 from holdfast.drivers.blocking import run_to_the_end
 from holdfast.drivers.commands import finish_despite_cancel
-from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.space import Space, Spaces
-from holdfast.drivers.disk.space_driver import FillSpace, SpaceDriver
+from holdfast.drivers.disk.space_driver import HANDLE, FillSpace, SpaceDriver
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.docker import config as docker_config
 from holdfast.drivers.docker import skeleton as docker_skeleton
@@ -41,11 +39,11 @@ from holdfast.drivers.docker.home import DockerHome
 from holdfast.drivers.docker.machine import DockerMachine, examine
 from holdfast.drivers.inside import LABEL_SESSION, LABEL_STATE_DIR
 from holdfast.drivers.linux import cgroup_stats, cgroups, withheld
-from holdfast.drivers.linux.process_limits import process_limits
+from holdfast.drivers.linux.kernel_limits import process_limits
 from holdfast.drivers.linux.slirp import Slirp
+from holdfast.drivers.names import machine_name
 from holdfast.errors import (
     DriverConflict,
-    DriverQuota,
     DriverTransient,
     DriverUnsupported,
     RuntimeUnavailable,
@@ -56,7 +54,6 @@ from holdfast.records.limits import Network
 
 _END_SECONDS = 20.0
 _ROUND_SECONDS = 0.05
-_HANDLE = re.compile(r"ses_[a-z0-9_]{1,60}")
 _STATES = {
     "created": SandboxState.CREATED,
     "running": SandboxState.RUNNING,
@@ -72,17 +69,13 @@ class DockerDriver(SpaceDriver):
 
     def __init__(self, state_dir: Path, *, host: str, opened: Sequence[Block] = ()) -> None:
         """``opened``: internal addresses that sandboxes with a full network may reach."""
+        super().__init__(state_dir / "docker")
         self._opened = opened
         self._state_dir = state_dir
-        self._home = state_dir / "docker"
+        self._suffix = machine_name("", state_dir)
         self._client = DockerClient(host)
         self._machine: DockerMachine | None = None
         self._host: DockerHost | None = None
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def _lock(self, handle: Handle) -> asyncio.Lock:
-        """Held while a sandbox is changed: two at once would trip over each other's files."""
-        return self._locks.setdefault(handle, asyncio.Lock())
 
     # -- the machine -----------------------------------------------------------------------------------------------
 
@@ -97,11 +90,11 @@ class DockerDriver(SpaceDriver):
     async def prepare(self) -> None:
         withheld.OF_THIS_HOST.begin(Path("/usr"))  # before all else: no sandbox is made without its result
         machine = await examine(self._client)
-        failed = [check for check in machine.checks if check.fatal and not check.ok]
-        if failed:
+        try:
+            require(machine.checks, self.name)
+        except RuntimeUnavailable:
             await self._client.close()
-            reasons = "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
-            raise RuntimeUnavailable(f"the docker driver cannot work here: {reasons}")
+            raise
         self._home.mkdir(parents=True, exist_ok=True)
         for directory in (self._state_dir, self._home):
             directory.chmod(0o711)  # sandboxes run under other ids and must be able to pass through
@@ -149,14 +142,11 @@ class DockerDriver(SpaceDriver):
 
     # -- making and removing ---------------------------------------------------------------------------------------
 
-    def handle_for(self, session_id: str) -> Handle:
-        return Handle(session_id)
+    def _name(self, session_id: str) -> str:
+        return session_id + self._suffix
 
     def _of(self, handle: Handle) -> DockerHome:
-        """Never outside our home, whatever somebody takes for a handle."""
-        if not _HANDLE.fullmatch(handle):
-            raise DriverUnsupported(f"{handle[:80]!r} is no handle of the docker driver")
-        return DockerHome(self._home / handle, self._ready()[1])
+        return DockerHome(self._directory(handle), self._ready()[1])
 
     @property
     def _spaces(self) -> Spaces:
@@ -166,40 +156,22 @@ class DockerDriver(SpaceDriver):
         return self._spaces.of(home.directory)
 
     async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
-        handle = self.handle_for(spec.session_id)
-        home = self._of(handle)
-        check_environment(spec.env)
         if spec.writable_root and not self._ready()[1].privileged:
             raise DriverUnsupported("writable_root: under driver docker only a daemon that is root can offer it")
-        async with self._lock(handle):
-            await self._remove_leftovers(handle, home)
-            try:
-                await self._prepare_container(spec, home, fill_space)
-            except OSError as error:
-                if no_room(error):
-                    await finish_despite_cancel(self._destroy(handle, home))
-                    raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
-                raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
-            await finish_despite_cancel(self._run(handle, home, spec.network))
-        return handle
+        return await super()._make(spec, fill_space)
 
-    async def _remove_leftovers(self, handle: Handle, home: DockerHome) -> None:
-        with contextlib.suppress(SandboxNotFound):
-            info = await self.inspect(handle)
-            if info.state in (SandboxState.RUNNING, SandboxState.PAUSED):
-                raise DriverConflict(f"{handle} is running already")
-            await self._destroy(handle, home)
-
-    async def _prepare_container(self, spec: SandboxSpec, home: DockerHome, fill_space: FillSpace) -> None:
-        """All but starting it. The directory comes first: by it, ``list`` shows a sandbox that was cut off here."""
-        host = self._ready()[1]
-        await run_to_the_end(home.make)
+    async def _build(self, spec: SandboxSpec, fill_space: FillSpace) -> None:
+        """The directory comes first: by it, ``list`` shows a sandbox that was cut off here."""
+        host, home = self._ready()[1], self._of(self.handle_for(spec.session_id))
         space = self._space(home)
+        await run_to_the_end(space.make_home)
         await fill_space(space)
         skeleton = await asyncio.to_thread(docker_skeleton.survey, spec.image.layout)
         places = await run_to_the_end(home.fill, spec, skeleton, space)
         config = docker_config.build(spec, host, places, skeleton, self._state_dir)
-        await finish_despite_cancel(self._create_container(spec.session_id, config, skeleton))
+        name = self._name(spec.session_id)
+        await finish_despite_cancel(self._create_container(name, config, skeleton))
+        await finish_despite_cancel(self._run(name, home, spec.network))
 
     async def _create_container(self, name: str, config: JsonObject, skeleton: docker_skeleton.Skeleton) -> None:
         if await self._client.create(name, config):
@@ -208,16 +180,16 @@ class DockerDriver(SpaceDriver):
         if not await self._client.create(name, config):
             raise DriverTransient(f"Docker has lost the image {config['Image']} that it has just loaded")
 
-    async def _run(self, handle: Handle, home: DockerHome, network: Network) -> None:
+    async def _run(self, container: str, home: DockerHome, network: Network) -> None:
         """Start the container, find its cgroups and give it its network."""
-        await self._client.start(handle)
-        found = await self._client.show(handle)
+        await self._client.act("start", container)
+        found = await self._client.show(container)
         pid = _pid(found)
         groups = await asyncio.to_thread(cgroups.of_process, pid)
         # Docker's name for the container is in its cgroups' names, whatever the rest is; others must never be ours.
         groups = {name: path for name, path in groups.items() if found and str(found.get("Id")) in path.name}
         if not groups:
-            raise DriverTransient(f"Docker has started {handle}, but its process ended at once")
+            raise DriverTransient(f"Docker has started {container}, but its process ended at once")
         try:
             await asyncio.to_thread(home.note_cgroups, groups)
             if os.geteuid() == 0:  # nobody else may change the cgroups that Docker has made
@@ -225,14 +197,10 @@ class DockerDriver(SpaceDriver):
             if network is Network.FULL:
                 await Slirp(home.directory, rootless=False, opened=self._opened).start(pid, list(groups.values()))
         except OSError as error:
-            raise DriverTransient(f"cannot finish {handle}: {error}") from error
+            raise DriverTransient(f"cannot finish {container}: {error}") from error
 
-    async def destroy(self, handle: Handle) -> None:
+    async def _destroy(self, handle: Handle) -> None:
         home = self._of(handle)
-        async with self._lock(handle):
-            await self._destroy(handle, home)
-
-    async def _destroy(self, handle: Handle, home: DockerHome) -> None:
         try:
             # It lives in the container's cgroups, which go with the container.
             await run_to_the_end(Slirp(home.directory, rootless=False).stop)
@@ -251,8 +219,8 @@ class DockerDriver(SpaceDriver):
                 while (found := await self._show(handle)) is not None:
                     try:
                         if _state(found) is SandboxState.PAUSED:
-                            await self._client.unpause(handle)
-                        await self._client.remove(handle)
+                            await self._client.act("unpause", _id(found))
+                        await self._client.remove(_id(found))
                     except SandboxNotFound:
                         return
                     except DriverConflict:  # somebody else removes, or resumes, it right now
@@ -263,26 +231,29 @@ class DockerDriver(SpaceDriver):
     # -- asleep and awake ------------------------------------------------------------------------------------------
 
     async def pause(self, handle: Handle) -> None:
-        async with self._lock(handle):
-            if (await self._existing(handle)).state is not SandboxState.PAUSED:
-                await self._client.pause(handle)
+        async with self._locks.of(handle):
+            found = await self._existing(handle)
+            if _state(found) is not SandboxState.PAUSED:
+                await self._client.act("pause", _id(found))
 
     async def resume(self, handle: Handle) -> None:
-        async with self._lock(handle):
-            if (await self._existing(handle)).state is SandboxState.PAUSED:
-                await self._client.unpause(handle)
+        async with self._locks.of(handle):
+            found = await self._existing(handle)
+            if _state(found) is SandboxState.PAUSED:
+                await self._client.act("unpause", _id(found))
 
     async def stop(self, handle: Handle) -> None:
         home = self._of(handle)
-        async with self._lock(handle):
-            state = (await self._existing(handle)).state
+        async with self._locks.of(handle):
+            found = await self._existing(handle)
+            state, container = _state(found), _id(found)
             await run_to_the_end(Slirp(home.directory, rootless=False).stop)
             if state is SandboxState.PAUSED:
-                await self._client.unpause(handle)
+                await self._client.act("unpause", container)
             if state in (SandboxState.RUNNING, SandboxState.PAUSED):
                 with contextlib.suppress(DriverConflict):  # it has ended by itself
-                    await self._client.kill(handle)
-                await self._client.wait(handle)
+                    await self._client.act("kill", container)
+                await self._client.act("wait", container)
             try:
                 await run_to_the_end(home.unmount)
                 await self._space(home).unmount()
@@ -291,9 +262,9 @@ class DockerDriver(SpaceDriver):
 
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         home = self._of(handle)
-        async with self._lock(handle):
-            state = (await self._existing(handle)).state
-            if state in (SandboxState.RUNNING, SandboxState.PAUSED):
+        async with self._locks.of(handle):
+            found = await self._existing(handle)
+            if _state(found) in (SandboxState.RUNNING, SandboxState.PAUSED):
                 raise DriverConflict(f"{handle} is running already")
             try:
                 facts = await asyncio.to_thread(home.facts)
@@ -301,7 +272,7 @@ class DockerDriver(SpaceDriver):
                 await run_to_the_end(home.mount, facts)
             except (OSError, ValueError, TypeError) as error:
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
-            await finish_despite_cancel(self._run(handle, home, Network(facts.network)))
+            await finish_despite_cancel(self._run(_id(found), home, Network(facts.network)))
             return False
 
     # -- snapshots -------------------------------------------------------------------------------------------------
@@ -310,10 +281,8 @@ class DockerDriver(SpaceDriver):
         home = self._of(handle)
         if memory:
             raise DriverUnsupported("the docker driver cannot keep memory")
-        async with self._lock(handle):
-            found = await self._show(handle)
-            if found is None:
-                raise SandboxNotFound(f"there is no container {handle}")
+        async with self._locks.of(handle):
+            found = await self._existing(handle)
             init = _pid(found) if _state(found) is SandboxState.RUNNING else None
             await self._space(home).snapshot(to, lasting=lasting, init=init)
 
@@ -321,19 +290,21 @@ class DockerDriver(SpaceDriver):
 
     async def _show(self, handle: Handle) -> JsonObject | None:
         """The container, if it is one of ours; the name alone could be anybody's."""
-        found = await self._client.show(handle)
-        config = found.get("Config") if found else None
-        labels = config.get("Labels") if isinstance(config, dict) else None
-        ours = isinstance(labels, dict) and labels.get(LABEL_STATE_DIR) == str(self._state_dir)
-        return found if ours else None
+        for name in (self._name(handle), handle):
+            found = await self._client.show(name)
+            config = found.get("Config") if found else None
+            labels = config.get("Labels") if isinstance(config, dict) else None
+            if isinstance(labels, dict) and labels.get(LABEL_STATE_DIR) == str(self._state_dir):
+                return found
+        return None
 
-    async def _existing(self, handle: Handle) -> SandboxInfo:
+    async def _existing(self, handle: Handle) -> JsonObject:
         """The container itself; a directory without one cannot be started or stopped."""
         self._of(handle)
         found = await self._show(handle)
         if found is None:
             raise SandboxNotFound(f"there is no container {handle}")
-        return SandboxInfo(handle, handle, _state(found))
+        return found
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
         home = self._of(handle)
@@ -346,38 +317,27 @@ class DockerDriver(SpaceDriver):
         raise SandboxNotFound(f"there is no sandbox {handle}")
 
     async def list(self) -> Sequence[SandboxInfo]:
-        try:
-            # Before Docker is asked: what is destroyed in between may be listed once more, but nothing is missed.
-            names = await asyncio.to_thread(self._session_directories)
-        except OSError as error:
-            raise DriverTransient(f"cannot read {self._home}: {error.strerror}") from error
+        # Before Docker is asked: what is destroyed in between may be listed once more, but nothing is missed.
+        names = await self._homes()
         found = {name: SandboxInfo(Handle(name), name, SandboxState.STOPPED) for name in names}
         for labels, state in await self._client.list_labelled(LABEL_STATE_DIR, str(self._state_dir)):
             name = labels.get(LABEL_SESSION, "")
-            if _HANDLE.fullmatch(name):
+            if HANDLE.fullmatch(name):
                 found[name] = SandboxInfo(Handle(name), name, _STATES.get(state, SandboxState.STOPPED))
         return list(found.values())
 
-    def _session_directories(self) -> Sequence[str]:
-        return [entry.name for entry in os.scandir(self._home) if entry.name.startswith("ses_")]
-
-    async def stats(self, handle: Handle) -> SandboxStats:
-        try:
-            return await asyncio.to_thread(self._stats, self._of(handle))
-        except OSError as error:
-            raise DriverTransient(f"cannot see what {handle} uses: {error}") from error
-
-    def _stats(self, home: DockerHome) -> SandboxStats:
+    def _stats(self, handle: Handle) -> SandboxStats:
+        home = self._of(handle)
         if not home.directory.is_dir():
             raise SandboxNotFound(f"there is no sandbox {home.directory.name}")
         groups = home.cgroups()
-        used = cgroup_stats.read_at(lambda controller: cgroups.within(groups, controller)) if groups else None
+        used = cgroup_stats.read(lambda controller: cgroups.within(groups, controller)) if groups else None
         disk, limit = self._space(home).usage()
         return replace(used or SandboxStats(), disk_bytes=disk, disk_limit_bytes=limit)
 
     def oom_counter(self, handle: Handle) -> OomCounter | None:
         groups = self._of(handle).cgroups()
-        return cgroup_stats.CgroupOomCounter.at(cgroups.within(groups, "memory")) if groups else None
+        return cgroup_stats.CgroupOomCounter.of(cgroups.within(groups, "memory")) if groups else None
 
 
 def _container_state(found: JsonObject | None) -> JsonObject:
@@ -387,6 +347,11 @@ def _container_state(found: JsonObject | None) -> JsonObject:
 
 def _state(found: JsonObject) -> SandboxState:
     return _STATES.get(str(_container_state(found).get("Status")), SandboxState.STOPPED)
+
+
+def _id(found: JsonObject) -> str:
+    """Docker's own name of a container, by which it is found whatever we have called it."""
+    return str(found["Id"])
 
 
 def _oom_killed(found: JsonObject) -> bool:

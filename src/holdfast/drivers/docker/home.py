@@ -17,8 +17,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.drivers.base import ImageRoot, SandboxSpec
-from holdfast.drivers.disk.space import Space
-from holdfast.drivers.disk.tree_removal import remove_tree
+from holdfast.drivers.disk.space import Space, make_directory
 from holdfast.drivers.docker.config import DockerHost, DockerPlaces
 from holdfast.drivers.docker.skeleton import Skeleton
 from holdfast.drivers.linux import mounts, user_namespaces
@@ -58,34 +57,19 @@ class DockerHome:
         self._facts = directory / "sandbox.json"
         self._cgroups = directory / "cgroups.json"
 
-    def make(self) -> None:
-        """Open to the owner and to the sandboxes' root on its way in; other users of the host cannot enter."""
-        self.directory.mkdir(mode=0o700)
-        if self._host.privileged:
-            os.chown(self.directory, 0, self._host.id_base)
-            self.directory.chmod(0o710)
-
     def fill(self, spec: SandboxSpec, skeleton: Skeleton, space: Space) -> DockerPlaces:
         """Lay out the writable space on its disk, and show the image.
 
         What is there already was restored, and stays as the session has made it.
         """
-        user = self._host.inside_user(writable_root=spec.writable_root)
-        workspace = space.workspace()
-        if not workspace.exists():
-            # A named one must not be found half made.
-            scratch = workspace.with_suffix(".new")
-            remove_tree(scratch)  # of a daemon that was killed: it may belong to nobody yet
-            self._own(scratch, user, 0o755)
-            scratch.rename(workspace)
-        self._own(self.disk / "tmp", user, 0o1777)
+        space.lay_out(self._owner(self._host.inside_user(writable_root=spec.writable_root)))
         facts = Facts.of(spec)
         _write(self._facts, json.dumps(asdict(facts)))
         guarded = self.mount(facts)
         if spec.network is Network.FULL:
             Slirp(self.directory, rootless=False).write_resolver()
         return DockerPlaces(
-            workspace=workspace,
+            workspace=space.workspace(),
             tmp=self.disk / "tmp",
             image={name: self._source(spec.image, name, guarded) for name in skeleton.shown()},
             guarded=guarded,
@@ -152,9 +136,9 @@ class DockerHome:
 
     def _make_layer(self, name: str, lower: Path) -> None:
         for base in ("upper", "work"):
-            self._own(self.disk / base, 0, 0o755)
-        self._own(self.disk / "upper" / name, 0, lower.stat().st_mode & 0o7777)
-        self._own(self.disk / "work" / name, 0, 0o700)
+            make_directory(self.disk / base, self._owner(), 0o755)
+        make_directory(self.disk / "upper" / name, self._owner(), lower.stat().st_mode & 0o7777)
+        make_directory(self.disk / "work" / name, self._owner(), 0o700)
 
     def _mount_layer(self, name: str, lower: Path, target: Path) -> None:
         mounts.mount_overlay(lower, self.disk / "upper" / name, self.disk / "work" / name, target)
@@ -175,14 +159,9 @@ class DockerHome:
         for place in (self._root, self._shifted):
             mounts.unmount_tree(place)
 
-    def _own(self, path: Path, inside: int, mode: int) -> None:
-        try:
-            path.mkdir()
-        except FileExistsError:
-            return
-        if self._host.privileged:
-            os.chown(path, self._host.id_base + inside, self._host.id_base + inside)
-        path.chmod(mode)
+    def _owner(self, inside: int = 0) -> int | None:
+        """The host's id of a user inside; None where that is we ourselves."""
+        return self._host.id_base + inside if self._host.privileged else None
 
     # -- its cgroups, which Docker names as it likes -------------------------------------------------------------------
 

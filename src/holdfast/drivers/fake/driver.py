@@ -11,7 +11,8 @@ The sandboxes are in a ``FakeWorld``, which outlives drivers as a machine outliv
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -216,100 +217,79 @@ class FakeDriver(Faulty, Driver):
         await self._strike("destroy", "after", session_id)
 
     async def pause(self, handle: Handle) -> None:
-        session_id = _session_of(handle)
-        await self._strike("pause", "before", session_id)
-        self._existing(session_id).paused = True
-        self._runner(session_id).going.clear()
-        await self._strike("pause", "after", session_id)
+        async with self._asked("pause", handle) as sandbox:
+            sandbox.paused = True
+            self._runner(sandbox.spec.session_id).going.clear()
 
     async def resume(self, handle: Handle) -> None:
-        session_id = _session_of(handle)
-        await self._strike("resume", "before", session_id)
-        self._existing(session_id).paused = False
-        self._runner(session_id).going.set()
-        await self._strike("resume", "after", session_id)
+        async with self._asked("resume", handle) as sandbox:
+            sandbox.paused = False
+            self._runner(sandbox.spec.session_id).going.set()
 
     async def stop(self, handle: Handle) -> None:
-        session_id = _session_of(handle)
-        await self._strike("stop", "before", session_id)
-        sandbox = self._existing(session_id)
-        if sandbox.runner is not None:
-            await sandbox.runner.kill()
-        sandbox.paused = False
-        await self._strike("stop", "after", session_id)
-
-    async def checkpoint(self, handle: Handle) -> None:
-        session_id = _session_of(handle)
-        await self._strike("checkpoint", "before", session_id)
-        self._existing(session_id)
-        self._runner(session_id).asleep = True
-        await self._strike("checkpoint", "after", session_id)
-
-    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
-        session_id = _session_of(handle)
-        await self._strike("start", "before", session_id)
-        sandbox = self._existing(session_id)
-        if sandbox.state is not SandboxState.STOPPED:
-            raise DriverConflict(f"there is a running sandbox of {session_id} already")
-        kept = memory and sandbox.runner is not None and sandbox.runner.alive
-        if sandbox.runner is not None and kept:
-            sandbox.runner.asleep = False
-        else:
+        async with self._asked("stop", handle) as sandbox:
             if sandbox.runner is not None:
                 await sandbox.runner.kill()
-            sandbox.runner = FakeRunner(sandbox.spec, sandbox.files)
-        await self._strike("start", "after", session_id)
+            sandbox.paused = False
+
+    async def checkpoint(self, handle: Handle) -> None:
+        async with self._asked("checkpoint", handle) as sandbox:
+            self._runner(sandbox.spec.session_id).asleep = True
+
+    async def start(self, handle: Handle, *, memory: bool = True) -> bool:
+        async with self._asked("start", handle) as sandbox:
+            if sandbox.state is not SandboxState.STOPPED:
+                raise DriverConflict(f"there is a running sandbox of {sandbox.spec.session_id} already")
+            kept = memory and sandbox.runner is not None and sandbox.runner.alive
+            if sandbox.runner is not None and kept:
+                sandbox.runner.asleep = False
+            else:
+                if sandbox.runner is not None:
+                    await sandbox.runner.kill()
+                sandbox.runner = FakeRunner(sandbox.spec, sandbox.files)
         return kept
 
     async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
-        session_id = _session_of(handle)
-        await self._strike("snapshot", "before", session_id)
-        sandbox = self._existing(session_id)
-        if memory:
-            raise DriverUnsupported("the fake driver keeps memory for the same sandbox only")
-        scratch = snapshot_place.begin(to)
-        _save_files(scratch, sandbox.files)
-        await self._strike("snapshot", "middle", session_id)
-        spec = sandbox.spec
-        SnapshotFacts(self.name, spec.image.name, spec.limits.disk_mb, spec.writable_root).write(scratch)
-        snapshot_place.finish(to, lasting=False)
-        await self._strike("snapshot", "after", session_id)
+        async with self._asked("snapshot", handle) as sandbox:
+            if memory:
+                raise DriverUnsupported("the fake driver keeps memory for the same sandbox only")
+            scratch, spec = snapshot_place.begin(to), sandbox.spec
+            _save_files(scratch, sandbox.files)
+            await self._strike("snapshot", "middle", spec.session_id)
+            SnapshotFacts(self.name, spec.image.name, spec.limits.disk_mb, spec.writable_root).write(scratch)
+            snapshot_place.finish(to, lasting=False)
 
     async def restore(self, spec: SandboxSpec, source: Path, *, consume: bool = False) -> Handle:
         SnapshotFacts.read(source).check(spec, self)
         return await self._make("restore", spec, _load_files(source))
 
     async def forget_snapshot(self, source: Path) -> None:
-        await self._strike("forget_snapshot", "before", "")
-        snapshot_place.remove(source)
-        await self._strike("forget_snapshot", "after", "")
+        async with self._struck("forget_snapshot", ""):
+            snapshot_place.remove(source)
 
     async def remove_workspace(self, workspace: Path) -> None:
-        await self._strike("remove_workspace", "before", "")
-        holder = self._holder(workspace)
-        if holder is not None:
-            raise DriverConflict(f"the workspace {workspace.name} is in use by {holder}")
-        remove_tree(workspace)
-        await self._strike("remove_workspace", "after", "")
+        async with self._struck("remove_workspace", ""):
+            holder = self._holder(workspace)
+            if holder is not None:
+                raise DriverConflict(f"the workspace {workspace.name} is in use by {holder}")
+            remove_tree(workspace)
 
-    def _existing(self, session_id: str) -> FakeSandbox:
-        if session_id not in self.world.sandboxes:
-            raise SandboxNotFound(f"there is no sandbox of {session_id}")
-        return self.world.sandboxes[session_id]
+    @asynccontextmanager
+    async def _asked(self, method: str, handle: Handle) -> AsyncIterator[FakeSandbox]:
+        """The sandbox that a call is about, between the call's faults."""
+        session_id = _session_of(handle)
+        async with self._struck(method, session_id):
+            if session_id not in self.world.sandboxes:
+                raise SandboxNotFound(f"there is no sandbox of {session_id}")
+            yield self._sandbox(session_id)
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
-        session_id = _session_of(handle)
-        await self._strike("inspect", "before", session_id)
-        if session_id not in self.world.sandboxes:
-            raise SandboxNotFound(f"there is no sandbox of {session_id}")
-        return self._info(session_id)
+        async with self._asked("inspect", handle) as sandbox:
+            return self._info(sandbox)
 
     async def stats(self, handle: Handle) -> SandboxStats:
-        session_id = _session_of(handle)
-        await self._strike("stats", "before", session_id)
-        if session_id not in self.world.sandboxes:
-            raise SandboxNotFound(f"there is no sandbox of {session_id}")
-        return self._sandbox(session_id).stats
+        async with self._asked("stats", handle) as sandbox:
+            return sandbox.stats
 
     async def disk_use(self) -> Mapping[str, DiskUse]:
         await self._strike("disk_use", "before", "")
@@ -321,13 +301,13 @@ class FakeDriver(Faulty, Driver):
 
     async def list(self) -> Sequence[SandboxInfo]:
         await self._strike("list", "before", "")
-        return [self._info(session_id) for session_id in self.world.sandboxes]
+        return [self._info(sandbox) for sandbox in self.world.sandboxes.values()]
 
     def handle_for(self, session_id: str) -> Handle:
         return Handle(_HANDLE_PREFIX + session_id)
 
-    def _info(self, session_id: str) -> SandboxInfo:
-        sandbox = self._sandbox(session_id)
+    def _info(self, sandbox: FakeSandbox) -> SandboxInfo:
+        session_id = sandbox.spec.session_id
         memory = sandbox.runner is not None and sandbox.runner.alive and sandbox.runner.asleep
         return SandboxInfo(self.handle_for(session_id), session_id, sandbox.state, sandbox.oom_killed, memory)
 

@@ -1,6 +1,7 @@
 """Faults on demand, for fakes: the next calls of a method fail or hang, before, amid or after their work."""
 
-from collections.abc import Container
+from collections.abc import AsyncIterator, Container
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -67,6 +68,13 @@ class Faulty:
             await fault.released.wait()
         if fault.error is not None:
             raise fault.error
+
+    @asynccontextmanager
+    async def _struck(self, method: str, session_id: str) -> AsyncIterator[None]:
+        """The work of a call, with its faults before and after."""
+        await self._strike(method, "before", session_id)
+        yield
+        await self._strike(method, "after", session_id)
 
     def _take_fault(self, method: str, moment: Moment, at: int) -> _Fault | None:
         for fault in self._faults.get(method, []):

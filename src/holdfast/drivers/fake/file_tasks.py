@@ -6,66 +6,56 @@ A file is an entry of a dictionary. Folders are there when something is in them,
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast.errors import FileMissing, HoldfastError, ProtocolError
+from holdfast.link.streams import read_frame
 from holdfast.protocol import frames
-
-_CHUNK = 1 << 16
 
 
 class FakeFileTasks:
-    """``files`` gives the dictionary as it is now: a sandbox that was stopped gets it back from before.
+    """Works on ``files``; ``keep`` puts a file there, as far as there is room."""
 
-    ``keep`` puts a file there, as far as there is room.
-    """
-
-    def __init__(self, files: Callable[[], dict[str, bytes]], keep: Callable[[str, bytes], None]) -> None:
-        self._now = files
+    def __init__(self, files: Mapping[str, bytes], keep: Callable[[str, bytes], None]) -> None:
+        self._files = files
         self._keep = keep
         self._folders: set[str] = set()
         self._changed: dict[str, tuple[bytes, float]] = {}
 
-    @property
-    def _files(self) -> dict[str, bytes]:
-        return self._now()
-
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frames_in = _Frames(reader)
-        wish, _body = await frames_in.next()
+        wish, _body = await read_frame(reader)
         try:
-            await self._do(wish, frames_in, writer)
+            await self._do(wish, reader, writer)
         except HoldfastError as error:
             writer.write(frames.encode({"error": {"code": error.code, "message": error.message}}))
         await writer.drain()
         writer.write_eof()
         await reader.read()  # until the host has all of it
 
-    async def _do(self, wish: frames.Header, stream: "_Frames", writer: asyncio.StreamWriter) -> None:
+    async def _do(self, wish: frames.Header, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = str(wish.get("path"))
         match wish.get("task"):
             case "get":
                 content = self._content(path)
                 writer.write(frames.encode({"entry": self._entry(path)}))
-                part, _ = await stream.next()
+                part, _ = await read_frame(reader)
                 start, count = part.get("start"), part.get("count")
                 assert isinstance(start, int) and isinstance(count, int)
                 writer.write(content[start : start + count])
+                return
             case "put":
                 content = b""
-                while not (frame := await stream.next())[0].get("end"):
+                while not (frame := await read_frame(reader))[0].get("end"):
                     content += bytes(frame[1])
                 self._keep(path, content)
-                writer.write(frames.encode({"entry": self._entry(path)}))
-            case "stat":
-                writer.write(frames.encode({"entry": self._entry(path)}))
             case "mkdir":
                 self._folders.add(path)
-                writer.write(frames.encode({"entry": self._entry(path)}))
             case "list":
                 self._list(path, wish, writer)
-            case task:
+                return
+            case task if task != "stat":
                 raise ProtocolError(f"this runner does not know the task {task!r}")
+        writer.write(frames.encode({"entry": self._entry(path)}))
 
     def _list(self, top: str, call: frames.Header, writer: asyncio.StreamWriter) -> None:
         below = sorted(path for path in self._files if path.startswith(f"{top}/"))
@@ -101,20 +91,3 @@ class FakeFileTasks:
             "mtime_ns": int(seen[1] * 1e9),
             "inode": 1,
         }
-
-
-class _Frames:
-    """What the host sends, frame by frame."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self._decoder = frames.Decoder()
-        self._ready: list[tuple[frames.Header, bytes]] = []
-
-    async def next(self) -> tuple[frames.Header, bytes]:
-        while not self._ready:
-            data = await self._reader.read(_CHUNK)
-            if not data:
-                raise asyncio.IncompleteReadError(b"", None)
-            self._ready += [(header, bytes(body)) for header, body in self._decoder.feed(data)]
-        return self._ready.pop(0)

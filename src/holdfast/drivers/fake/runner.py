@@ -24,6 +24,7 @@ from holdfast.errors import (
     HoldfastError,
     IdempotencyMismatch,
     ProtocolError,
+    SandboxLost,
 )
 from holdfast.protocol import frames
 from holdfast.protocol.messages import INLINE_FILE_BYTES, STDERR, STDOUT, VERSION, pack_segments
@@ -57,7 +58,7 @@ class FakeRunner:
         """In a checkpoint: it does not dial."""
         self.files: dict[str, bytes] = {} if files is None else files
         self.listening: dict[str, int] = {}
-        self._file_work = FakeFileTasks(lambda: self.files, self.keep)
+        self._file_work = FakeFileTasks(self.files, self.keep)
         self._spec = spec
         self._env = {"HOME": HOME, "SANDBOX_ID": spec.session_id, **spec.env}
         self._execs: dict[str, _Exec] = {}
@@ -198,11 +199,6 @@ class FakeRunner:
                 return self._read(path, _number(call["limit"]))
             case "fs.write":
                 self.keep(path, body)
-            case "fs.pull":
-                content, limit = self._content(path), max(_number(call["limit"]), INLINE_FILE_BYTES)
-                self._spawn(self._send_file(content, limit, str(call["stream"])))
-            case "fs.push":
-                self._spawn(self._receive_file(path, _number(call["size"]), str(call["stream"])))
             case "fs.open":
                 self._spawn(self._work_on_files(str(call["stream"])))
             case "ports":
@@ -236,32 +232,13 @@ class FakeRunner:
             return {"stream": True, "size": len(content)}, b""
         return {"size": len(content), "truncated": len(content) > limit}, content[:limit]
 
-    async def _send_file(self, content: bytes, limit: int, stream: str) -> None:
-        with contextlib.suppress(OSError):
-            _, writer = await self._connect("stream", {"stream": stream})
-            count = min(len(content), limit)
-            writer.write(frames.encode({"size": count, "truncated": len(content) > count}) + content[:count])
-            await writer.drain()
-            writer.close()
-
     async def _work_on_files(self, stream: str) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        with contextlib.suppress(OSError, SandboxLost):
             reader, writer = await self._connect("stream", {"stream": stream})
             try:
                 await self._file_work.serve(reader, writer)
             finally:
                 writer.close()
-
-    async def _receive_file(self, path: str, size: int, stream: str) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            reader, writer = await self._connect("stream", {"stream": stream})
-            content = await reader.readexactly(size)
-            try:
-                self.keep(path, content)
-                writer.write(frames.encode({}))
-            except DiskFull as error:
-                writer.write(frames.encode({"error": {"code": error.code, "message": error.message}}))
-            writer.close()
 
     # -- commands --------------------------------------------------------------------------------------------------
 

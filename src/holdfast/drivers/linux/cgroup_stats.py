@@ -1,6 +1,6 @@
 """Reads what a sandbox uses from its cgroups: the names and formats of the files of v2 and of v1.
 
-``cgroups`` knows where a session's cgroups are. A value that this kernel does not have is None.
+``cgroups`` knows where a sandbox's cgroups are. A value that this kernel does not have is None.
 """
 
 import os
@@ -16,13 +16,11 @@ Read = Callable[[str, str], str | None]
 _LONGEST_COUNTER_FILE = 4096
 
 
-def read(session_id: str) -> SandboxStats | None:
-    """Read the statistics, without the disk; None if the session has no cgroup. It blocks for microseconds."""
-    return read_at(lambda controller: cgroups.directory(session_id, controller))
+def read(directory: Callable[[str], Path]) -> SandboxStats | None:
+    """Read the statistics of a sandbox, without the disk; None if it has no cgroup. It blocks for microseconds.
 
-
-def read_at(directory: Callable[[str], Path]) -> SandboxStats | None:
-    """Read the statistics of the cgroups that ``directory`` returns for each controller."""
+    ``directory`` returns its cgroup for each controller.
+    """
 
     def text(controller: str, name: str) -> str | None:
         try:
@@ -88,11 +86,7 @@ class CgroupOomCounter(OomCounter):
         self._last = 0
 
     @classmethod
-    def of(cls, session_id: str) -> "CgroupOomCounter | None":
-        return cls.at(cgroups.directory(session_id, "memory"))
-
-    @classmethod
-    def at(cls, directory: Path) -> "CgroupOomCounter | None":
+    def of(cls, directory: Path) -> "CgroupOomCounter | None":
         name = "memory.events" if cgroups.unified() else "memory.oom_control"
         try:
             return cls(directory / name)

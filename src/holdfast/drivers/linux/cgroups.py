@@ -1,7 +1,7 @@
 """The cgroups of sandboxes: where they are, and how to remove those that a runtime has left behind.
 
 A runtime that is killed between making a cgroup and saving its state cannot find that cgroup again. We can, because its
-name is the session's.
+name is the sandbox's.
 """
 
 import functools
@@ -18,10 +18,10 @@ _SOCKETS_PART = 4
 """The sockets of a sandbox may hold this fraction (one fourth) of its memory, in addition to it."""
 
 
-def of(session_id: str) -> Iterator[Path]:
-    """The cgroups of this session that exist: one on v2, one per controller on v1."""
+def of(name: str) -> Iterator[Path]:
+    """The cgroups of the sandbox of this name that exist: one on v2, one per controller on v1."""
     for base in (ROOT, *_hierarchies()):
-        path = base / PARENT / session_id
+        path = base / PARENT / name
         if path.is_dir():
             yield path
 
@@ -37,9 +37,9 @@ def unified() -> bool:
     return (ROOT / "cgroup.controllers").exists()
 
 
-def directory(session_id: str, controller: str) -> Path:
-    """The directory of the session's cgroup for this controller."""
-    return (ROOT if unified() else ROOT / controller) / PARENT / session_id
+def directory(name: str, controller: str) -> Path:
+    """The directory of a sandbox's cgroup for this controller."""
+    return (ROOT if unified() else ROOT / controller) / PARENT / name
 
 
 def of_process(pid: int) -> dict[str, Path]:
@@ -73,9 +73,9 @@ def limit_socket_buffers(memory: Path) -> None:
         limit.write_text(str(int((memory / "memory.limit_in_bytes").read_text()) // _SOCKETS_PART))
 
 
-def remove(session_id: str) -> None:
-    """Kill what is still in the session's cgroups and remove them. Raises OSError if one cannot be removed."""
-    remove_each(of(session_id))
+def remove(name: str) -> None:
+    """Kill what is still in a sandbox's cgroups and remove them. Raises OSError if one cannot be removed."""
+    remove_each(of(name))
 
 
 def remove_each(paths: Iterable[Path]) -> None:

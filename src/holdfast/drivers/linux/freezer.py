@@ -7,6 +7,7 @@ from holdfast.drivers.linux import cgroups
 from holdfast.errors import DriverTransient, SandboxNotFound
 
 _SECONDS = 10.0
+_THAW_SECONDS = 1.0
 _V1, _V2 = "freezer.state", "cgroup.freeze"
 
 
@@ -15,23 +16,32 @@ def available() -> bool:
     return cgroups.unified() or (cgroups.ROOT / "freezer").is_dir()
 
 
-def freeze(session_id: str) -> None:
-    """Freeze a sandbox, and return when every process has stopped. If one does not, all go on, and this raises."""
-    _write(session_id, "FROZEN", "1")
-    deadline = time.monotonic() + _SECONDS
-    while not is_frozen(session_id):
-        if time.monotonic() > deadline:
-            thaw(session_id)
-            raise DriverTransient(f"{session_id} has not frozen within {_SECONDS:.0f} s: a process hangs in the kernel")
+def freeze(name: str) -> None:
+    """Freeze a sandbox, and return when every process has stopped. If one does not, all go on, and this raises.
+
+    With cgroup v1 a process that has come in meanwhile, by a fork or from outside, may not be told to stop: then the
+    state stays FREEZING until FROZEN is written again, and sometimes until all were let go on in between.
+    """
+    began = thawed = time.monotonic()
+    _write(name, "FROZEN", "1")
+    while not is_frozen(name):
+        now = time.monotonic()
+        if now - began > _SECONDS:
+            thaw(name)
+            raise DriverTransient(f"{name} has not frozen within {_SECONDS:.0f} s: a process hangs in the kernel")
+        if now - thawed > _THAW_SECONDS and not cgroups.unified():
+            thaw(name)
+            thawed = now
         time.sleep(0.001)
+        _write(name, "FROZEN", "1")
 
 
-def thaw(session_id: str) -> None:
-    _write(session_id, "THAWED", "0")
+def thaw(name: str) -> None:
+    _write(name, "THAWED", "0")
 
 
-def is_frozen(session_id: str) -> bool:
-    directory = cgroups.directory(session_id, "freezer")
+def is_frozen(name: str) -> bool:
+    directory = cgroups.directory(name, "freezer")
     try:
         if cgroups.unified():
             return "frozen 1" in (directory / "cgroup.events").read_text().splitlines()
@@ -40,12 +50,12 @@ def is_frozen(session_id: str) -> bool:
         return False
 
 
-def _write(session_id: str, v1: str, v2: str) -> None:
-    directory = cgroups.directory(session_id, "freezer")
+def _write(name: str, v1: str, v2: str) -> None:
+    directory = cgroups.directory(name, "freezer")
     path, word = (directory / _V2, v2) if cgroups.unified() else (directory / _V1, v1)
     try:
         Path(path).write_text(word)
     except FileNotFoundError:
-        raise SandboxNotFound(f"there is no cgroup of {session_id}: its processes have ended") from None
+        raise SandboxNotFound(f"there is no cgroup of {name}: its processes have ended") from None
     except OSError as error:
         raise DriverTransient(f"cannot write {path}: {error.strerror}") from error

@@ -79,6 +79,11 @@ def carriers_of(entry: str) -> set[int]:
     return {pid for pid, seen in _all().items() if seen.alive and mark in _environment(pid)}
 
 
+def has_variable(pid: int, name: str) -> bool:
+    """Whether a process was started with a variable of this name."""
+    return any(entry.startswith(f"{name}=".encode()) for entry in _environment(pid))
+
+
 def mentioning(argument: str) -> set[int]:
     """Living processes of the host, outside of sandboxes, that have ``argument`` in their command line."""
     word = argument.encode()

@@ -1,8 +1,11 @@
-"""Checks limits that the kernel has only once for all sandboxes: if one is too small, one sandbox can use it up.
+"""Limits of the kernel that sandboxes share: those that it has once for all, and those that it counts per user.
 
-Each is a number in ``/proc/sys``. It is large enough if a sandbox reaches its memory limit first.
+Of the first kind each is a number in ``/proc/sys``. If one is too small, one sandbox can use it up; it is large enough
+if a sandbox reaches its memory limit first.
 """
 
+import resource
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,13 @@ _REQUEST_BYTES = 32
 _TERMINALS = 65_536
 _INSTANCES = 128
 _MOST = (1 << 63) - 1
+_PER_USER = {
+    "RLIMIT_SIGPENDING": (resource.RLIMIT_SIGPENDING, 16384),
+    "RLIMIT_MSGQUEUE": (resource.RLIMIT_MSGQUEUE, 819_200),
+    "RLIMIT_MEMLOCK": (resource.RLIMIT_MEMLOCK, 64 << 20),
+}
+"""Pending signals, timers included; bytes of POSIX message queues; bytes of locked memory."""
+_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +75,17 @@ def _memory_bytes() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:")), 0)
+
+
+def process_limits(*, shared: bool) -> Mapping[str, int]:
+    """The limits by their names in an OCI configuration; never more than the daemon's own.
+
+    ``shared`` means that all sandboxes run as one user and share its resources, so that each gets only a part.
+    """
+    found = {}
+    for name, (number, most) in _PER_USER.items():
+        own = resource.getrlimit(number)[1]
+        if own != resource.RLIM_INFINITY:
+            most = min(most, own // _SHARE if shared else own)
+        found[name] = most
+    return found

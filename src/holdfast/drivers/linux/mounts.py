@@ -8,6 +8,7 @@ we make the system calls ourselves.
 import ctypes
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 _AT_FDCWD = -100
@@ -47,8 +48,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def is_mounted(path: Path) -> bool:
     """Whether something is mounted right there; also a directory of the same file system, which stat cannot tell."""
     wanted = str(path.absolute())
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        return any(_unescape(line.split(" ", 5)[4]) == wanted for line in lines)
+    return any(_unescape(line.split(" ", 5)[4]) == wanted for line in _mounts())
 
 
 def read_only() -> frozenset[str]:
@@ -58,15 +58,19 @@ def read_only() -> frozenset[str]:
     which shows behind the dash; what stands before it is how this mount was made.
     """
     found = set()
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        for line in lines:
-            mount, _, file_system = line.rstrip("\n").partition(" - ")
-            kind, _source, options = file_system.split(" ", 2)
-            fields = mount.split(" ")
-            made_so = "ro" in fields[5].split(",")
-            if kind == "ext4" and not made_so and {"ro", "emergency_ro"} & set(options.split(",")):
-                found.add(_unescape(fields[4]))
+    for line in _mounts():
+        mount, _, file_system = line.rstrip("\n").partition(" - ")
+        kind, _source, options = file_system.split(" ", 2)
+        fields = mount.split(" ")
+        made_so = "ro" in fields[5].split(",")
+        if kind == "ext4" and not made_so and {"ro", "emergency_ro"} & set(options.split(",")):
+            found.add(_unescape(fields[4]))
     return frozenset(found)
+
+
+def _mounts() -> Iterator[str]:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        yield from lines
 
 
 def _unescape(text: str) -> str:
@@ -75,11 +79,11 @@ def _unescape(text: str) -> str:
     return text
 
 
-def _syscall(number: int, *arguments: object) -> int:
-    result = int(_libc.syscall(number, *arguments))
+def _checked(result: int, where: Path | None = None) -> int:
+    """Return the result of a call of libc, or raise its error, which is about ``where``."""
     if result < 0:
         error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+        raise OSError(error, os.strerror(error), *([str(where)] if where else []))
     return result
 
 
@@ -95,11 +99,13 @@ def mount_view(source: Path, target: Path, namespace: int | None, *, writable: b
         attributes.userns_fd = namespace
     recursive = 0 if writable else _AT_RECURSIVE
     flags = _OPEN_TREE_CLONE | recursive | os.O_CLOEXEC
-    tree = _syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags)
+    tree = _checked(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), flags))
     try:
         size = ctypes.sizeof(attributes)
-        _syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | recursive, ctypes.byref(attributes), size)
-        _syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+        where = _AT_EMPTY_PATH | recursive
+        _checked(_libc.syscall(_SYS_MOUNT_SETATTR, tree, b"", where, ctypes.byref(attributes), size))
+        there = os.fsencode(target)
+        _checked(_libc.syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, there, _MOVE_MOUNT_F_EMPTY_PATH))
     finally:
         os.close(tree)
 
@@ -113,9 +119,8 @@ def leave_mount_namespace() -> None:
 
 def mount_memory(target: Path) -> None:
     """A small file system in memory, that everybody may pass through. Raises OSError."""
-    if _libc.mount(b"tmpfs", os.fsencode(target), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=711,size=4m") != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), str(target))
+    options = b"mode=711,size=4m"
+    _checked(_libc.mount(b"tmpfs", os.fsencode(target), b"tmpfs", _MS_NOSUID | _MS_NODEV, options), target)
 
 
 def mask(base: Path, path: str, empty: Path) -> None:
@@ -131,14 +136,10 @@ def mask(base: Path, path: str, empty: Path) -> None:
             there = inner
         mode, place = os.fstat(there).st_mode, b"/proc/self/fd/%d" % there
         if stat.S_ISDIR(mode):
-            failed = _libc.mount(b"tmpfs", place, b"tmpfs", _MS_RDONLY | _MS_NOSUID | _MS_NODEV, b"mode=755,size=4k")
+            flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV
+            _checked(_libc.mount(b"tmpfs", place, b"tmpfs", flags, b"mode=755,size=4k"), base / path)
         elif not stat.S_ISLNK(mode):
-            failed = _libc.mount(os.fsencode(empty), place, None, _MS_BIND, None)
-        else:
-            failed = 0
-        if failed:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), str(base / path))
+            _checked(_libc.mount(os.fsencode(empty), place, None, _MS_BIND, None), base / path)
     except (FileNotFoundError, NotADirectoryError):
         return
     finally:
@@ -147,9 +148,7 @@ def mask(base: Path, path: str, empty: Path) -> None:
 
 def bind(source: Path, target: Path) -> None:
     """Show one thing in another place, as it is. Raises OSError."""
-    if _libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), str(target))
+    _checked(_libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None), target)
 
 
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *, user_xattr: bool = False) -> None:
@@ -162,9 +161,7 @@ def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *, user_xa
     there = os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         place = b"/proc/self/fd/%d" % there
-        if _libc.mount(b"overlay", place, b"overlay", _MS_NOSUID | _MS_NODEV, options) != 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), str(target))
+        _checked(_libc.mount(b"overlay", place, b"overlay", _MS_NOSUID | _MS_NODEV, options), target)
     finally:
         os.close(there)
 
@@ -172,9 +169,10 @@ def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *, user_xa
 def unmount_tree(top: Path) -> None:
     """Detach all that is mounted on ``top`` and below it, the last one first. Raises OSError."""
     prefix = f"{top.absolute()}/"
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        found = [_unescape(line.split(" ", 5)[4]) for line in lines]
+    found = [_unescape(line.split(" ", 5)[4]) for line in _mounts()]
     for target in reversed([target for target in found if f"{target}/".startswith(prefix)]):
-        if _libc.umount2(os.fsencode(target), _MNT_DETACH) != 0 and is_mounted(Path(target)):
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), target)
+        try:
+            _checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), Path(target))
+        except OSError:
+            if is_mounted(Path(target)):  # else somebody else was faster
+                raise

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.drivers.blocking import run_in_new_thread
 from holdfast.drivers.linux.ids import IdMap
 
 _CLONE_VM = 0x100
@@ -33,34 +34,25 @@ _one_at_a_time = threading.Lock()
 def make(ids: Sequence[IdMap], owner: int = 0) -> int:
     """A descriptor of a new user namespace with these ids, which belongs to ``owner``. Raises OSError. Blocks."""
     if not owner:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            return _make(ids)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    made: list[int | OSError] = []
-    # A thread of its own has an identity of its own, which ends with it.
-    thread = threading.Thread(target=_make_in_thread, args=(ids, owner, made), name="user-namespace")
+        return _make_without_signals(ids, owner)
     with _one_at_a_time:
         dumpable = _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0)
-        thread.start()
-        thread.join()
-        _libc.prctl(_PR_SET_DUMPABLE, dumpable, 0, 0, 0)  # a change of identity takes it from all threads
-    if not made:
-        raise OSError("the thread that makes user namespaces failed")
-    if isinstance(made[0], OSError):
-        raise made[0]
-    return made[0]
+        try:
+            # A thread of its own has an identity of its own, which ends with it.
+            return run_in_new_thread(lambda: _make_without_signals(ids, owner))
+        finally:
+            _libc.prctl(_PR_SET_DUMPABLE, dumpable, 0, 0, 0)  # a change of identity takes it from all threads
 
 
-def _make_in_thread(ids: Sequence[IdMap], owner: int, made: list[int | OSError]) -> None:
+def _make_without_signals(ids: Sequence[IdMap], owner: int) -> int:
+    """What waits has our handlers for signals, and our memory: it must never run one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        # What waits has our handlers for signals, and our memory: it must never run one.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        _become(owner)
-        made.append(_make(ids))
-    except OSError as error:
-        made.append(error)
+        if owner:
+            _become(owner)
+        return _make(ids)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _become(owner: int) -> None:

@@ -8,6 +8,7 @@ Everything here blocks.
 """
 
 import contextlib
+import functools
 import json
 import os
 import stat
@@ -25,14 +26,14 @@ _STALE_SECONDS = 3600.0
 """Older than this, nothing is made with it."""
 _READ, _PASS = 0o004, 0o001
 _SEARCH_SECONDS = 300.0
-_NEVER: tuple[float, Sequence["Entry"]] = (float("-inf"), ())
+_NEVER: tuple[float, Sequence["WithheldEntry"]] = (float("-inf"), ())
 _PASSAGE = 0o111
 _NOBODY = 65534
 _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WithheldEntry:
     """One that is withheld. ``path`` is relative to the directory that was looked through."""
 
     path: str
@@ -51,9 +52,9 @@ class Entry:
         return stat.S_ISSOCK(self.mode) or stat.S_ISFIFO(self.mode)
 
 
-def search(top: Path) -> Sequence[Entry]:
+def search(top: Path) -> Sequence[WithheldEntry]:
     """All below ``top`` that is to be withheld; nothing below what is withheld itself, but for passages."""
-    found: list[Entry] = []
+    found: list[WithheldEntry] = []
     waiting = [(top, "")]
     while waiting:
         directory, above = waiting.pop()
@@ -64,7 +65,7 @@ def search(top: Path) -> Sequence[Entry]:
                 waiting.append((directory / name, f"{above}{name}/"))
             if _is_for_everybody(mode, is_directory=is_directory):
                 continue
-            found.append(Entry(f"{above}{name}", mode, status.st_uid, status.st_gid))
+            found.append(WithheldEntry(f"{above}{name}", mode, status.st_uid, status.st_gid))
     return sorted(found, key=lambda entry: entry.path)
 
 
@@ -92,19 +93,14 @@ def _content(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
         os.close(descriptor)
 
 
-def search_apart(top: Path, *, patiently: bool = False) -> Sequence[Entry]:
+def search_apart(top: Path, *, patiently: bool = False) -> Sequence[WithheldEntry]:
     """``search`` in a process of its own: our own threads would wait for this one. ``patiently``: behind all others."""
     command = [sys.executable, "-I", "-S", __file__, str(top), *(["patiently"] if patiently else [])]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_SEARCH_SECONDS)
-        return [Entry(*fields) for fields in json.loads(done.stdout)]
+        return [WithheldEntry(*fields) for fields in json.loads(done.stdout)]
     except (OSError, ValueError, TypeError, subprocess.SubprocessError):
         return search(top)
-
-
-def search_patiently(top: Path) -> Sequence[Entry]:
-    """For a search that nobody waits for."""
-    return search_apart(top, patiently=True)
 
 
 class Withheld:
@@ -115,19 +111,19 @@ class Withheld:
 
     def __init__(
         self,
-        look: Callable[[Path], Sequence[Entry]] = search_apart,
+        look: Callable[[Path], Sequence[WithheldEntry]] = search_apart,
         shared: Path | None = None,
-        look_again: Callable[[Path], Sequence[Entry]] | None = None,
+        look_again: Callable[[Path], Sequence[WithheldEntry]] | None = None,
     ) -> None:
         """``look_again``: by which what is known already is renewed."""
         self._look = look
         self._look_again = look_again or look
         self._shared = shared
-        self._found: dict[Path, tuple[float, Sequence[Entry]]] = {}
+        self._found: dict[Path, tuple[float, Sequence[WithheldEntry]]] = {}
         self._forgotten = float("-inf")
         self._searching: dict[Path, threading.Lock] = {}
 
-    def of(self, top: Path) -> Sequence[Entry]:
+    def of(self, top: Path) -> Sequence[WithheldEntry]:
         """At most an hour old, and half a minute where it is asked for often."""
         when, found = self._found.get(top, _NEVER)
         age = time.time() - when
@@ -137,7 +133,7 @@ class Withheld:
             self._renew(top, _FRESH_SECONDS)
         return found
 
-    def known(self, top: Path) -> Sequence[Entry]:
+    def known(self, top: Path) -> Sequence[WithheldEntry]:
         """As it was when somebody looked; waits only for the first to do so."""
         when, found = self._found.get(top, _NEVER)
         if when == float("-inf"):
@@ -147,10 +143,8 @@ class Withheld:
         return found
 
     def _renew(self, top: Path, older_than: float) -> None:
-        """In the background."""
         if not self._lock(top).locked():
-            arguments = (top, older_than, self._look_again)
-            threading.Thread(target=self._search_again, args=arguments, daemon=True).start()
+            self._search_in_background(top, older_than, self._look_again)
 
     def forget(self) -> None:
         """Look again before anything is made; what a search that is under way finds is old already."""
@@ -160,10 +154,14 @@ class Withheld:
     def begin(self, top: Path) -> None:
         """Look in the background, so that whoever asks first need not wait as long."""
         if top not in self._found:
-            arguments = (top, _STALE_SECONDS, self._look)
-            threading.Thread(target=self._search_again, args=arguments, daemon=True).start()
+            self._search_in_background(top, _STALE_SECONDS, self._look)
 
-    def _search_again(self, top: Path, older_than: float, look: Callable[[Path], Sequence[Entry]]) -> Sequence[Entry]:
+    def _search_in_background(self, *arguments: object) -> None:
+        threading.Thread(target=self._search_again, args=arguments, daemon=True).start()
+
+    def _search_again(
+        self, top: Path, older_than: float, look: Callable[[Path], Sequence[WithheldEntry]]
+    ) -> Sequence[WithheldEntry]:
         """Unless another thread, or another daemon, was quicker."""
         with self._lock(top):
             when, found = max(self._found.get(top, _NEVER), self._read(top), key=lambda each: each[0])
@@ -182,15 +180,15 @@ class Withheld:
     def _file(self, top: Path) -> Path | None:
         return self._shared / f"{top.name}.json" if self._shared and top.parent == Path("/") else None
 
-    def _read(self, top: Path) -> tuple[float, Sequence[Entry]]:
+    def _read(self, top: Path) -> tuple[float, Sequence[WithheldEntry]]:
         file = self._file(top)
         try:
             content = json.loads(file.read_text()) if file else {}
-            return float(content["when"]), [Entry(*fields) for fields in content["found"]]
+            return float(content["when"]), [WithheldEntry(*fields) for fields in content["found"]]
         except (OSError, ValueError, TypeError, KeyError):
             return _NEVER
 
-    def _write(self, top: Path, when: float, found: Sequence[Entry]) -> None:
+    def _write(self, top: Path, when: float, found: Sequence[WithheldEntry]) -> None:
         file = self._file(top)
         if file:
             with contextlib.suppress(OSError):
@@ -201,12 +199,13 @@ class Withheld:
 
 
 OF_THIS_HOST = Withheld(
-    shared=Path("/run/holdfast/withheld") if os.geteuid() == 0 else None, look_again=search_patiently
+    shared=Path("/run/holdfast/withheld") if os.geteuid() == 0 else None,
+    look_again=functools.partial(search_apart, patiently=True),
 )
 """One for all drivers of a process: they share the machine."""
 
 
-def hide(entries: Sequence[Entry], lower: Path, upper: Path, id_base: int | None) -> None:
+def hide(entries: Sequence[WithheldEntry], lower: Path, upper: Path, id_base: int | None) -> None:
     """Hide them in the layer ``upper`` that lies over ``lower``. ``id_base``: what its root has as id; None: our own.
 
     The session may have written to the layer before, so no link in it is followed. Raises OSError.
@@ -254,7 +253,7 @@ def _open(parent: int, name: str) -> int:
         return os.open(name, flags, dir_fd=parent)
 
 
-def _hide_one(parent: int, name: str, entry: Entry, id_base: int | None) -> None:
+def _hide_one(parent: int, name: str, entry: WithheldEntry, id_base: int | None) -> None:
     if entry.is_passage:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=parent)

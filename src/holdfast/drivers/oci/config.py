@@ -6,7 +6,7 @@ and limits by cgroup. Its writable places are ``/workspace``, ``/tmp`` and ``/va
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from holdfast.drivers.linux import cgroups, seccomp
 from holdfast.drivers.linux.ids import ID_BASE as ID_BASE
 from holdfast.drivers.linux.ids import IdMap
 from holdfast.drivers.linux.withheld import OF_THIS_HOST, Withheld
+from holdfast.drivers.oci.machine import Machine
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT, RUN_DIR, RuntimeBundle
 
 _NAMESPACES = ("user", "pid", "mount", "network", "ipc", "uts")
@@ -45,30 +46,29 @@ class Host:
     """The facts that the driver has found out about this machine."""
 
     bundle: RuntimeBundle
-    uid_map: Sequence[IdMap]
-    gid_map: Sequence[IdMap]
-    rootless: bool
-    cgroups: bool
-    cgroup_namespace: bool
+    machine: Machine
     open_files: int
-    machine: str
+    architecture: str
     shifts_host: bool = False
     """Whether sandboxes see the host's own files as owned by root; otherwise they see the owner ``nobody``."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Limits of each process on what is counted per user, by their names in the configuration."""
     withheld: Withheld = OF_THIS_HOST
-    gvisor: bool = False
-    """Whether sandboxes have gVisor's kernel: it cannot mount our overlays, and its own threads count as processes."""
+
+    @property
+    def gvisor(self) -> bool:
+        """Whether sandboxes have gVisor's kernel. It cannot mount our overlays, and its threads count as processes."""
+        return self.machine.gvisor is not None
 
     def inside_user(self, *, writable_root: bool) -> int:
         """The user id inside: root if it owns the files that it may change, otherwise the sandbox's own user."""
-        return 0 if writable_root or self.rootless else SANDBOX_USER
+        return 0 if writable_root or self.machine.rootless else SANDBOX_USER
 
     def outside_id(self, inside: int) -> int:
-        for first, outside, count in self.uid_map:
+        for first, outside, count in self.machine.uid_map:
             if first <= inside < first + count:
                 return outside + inside - first
-        return self.uid_map[0][1]
+        return self.machine.uid_map[0][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class OciPlaces:
     """Its ``/etc/resolv.conf``, if it has a network."""
 
 
-def build(spec: SandboxSpec, host: Host, places: OciPlaces, state_dir: Path) -> JsonObject:
-    """The whole configuration."""
+def build(spec: SandboxSpec, host: Host, places: OciPlaces, state_dir: Path, name: str) -> JsonObject:
+    """The whole configuration. ``name`` is that of the sandbox's cgroups."""
     user = host.inside_user(writable_root=spec.writable_root)
     return {
         "ociVersion": "1.0.2",
@@ -98,7 +98,7 @@ def build(spec: SandboxSpec, host: Host, places: OciPlaces, state_dir: Path) -> 
             *_image_mounts(spec, host, places),
             *_own_mounts(spec, host, places, user),
         ],
-        "linux": _linux(spec, host),
+        "linux": _linux(spec, host, name),
     }
 
 
@@ -126,7 +126,7 @@ def _rlimits(spec: SandboxSpec, host: Host) -> list[JsonObject]:
         {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
         *({"type": name, "soft": most, "hard": most} for name, most in host.counts.items()),
     ]
-    if not host.cgroups or host.gvisor:  # counted per user namespace, so it holds for this sandbox alone
+    if not host.machine.cgroups or host.gvisor:  # counted per user namespace, so it holds for this sandbox alone
         limits.append({"type": "RLIMIT_NPROC", "soft": spec.limits.pids, "hard": spec.limits.pids})
     return limits
 
@@ -198,19 +198,19 @@ def _overlay(destination: str, lower: Path, places: OciPlaces, name: str) -> Jso
     return _mount(destination, "overlay", "overlay", "nosuid", "nodev", *layers)
 
 
-def _linux(spec: SandboxSpec, host: Host) -> JsonObject:
-    namespaces = [*_NAMESPACES, *(["cgroup"] if host.cgroup_namespace else [])]
+def _linux(spec: SandboxSpec, host: Host, name: str) -> JsonObject:
+    namespaces = [*_NAMESPACES, *(["cgroup"] if host.machine.cgroup_namespace else [])]
     section: JsonObject = {
         "namespaces": [{"type": name} for name in namespaces],
-        "uidMappings": [_id_map(entry) for entry in host.uid_map],
-        "gidMappings": [_id_map(entry) for entry in host.gid_map],
+        "uidMappings": [_id_map(entry) for entry in host.machine.uid_map],
+        "gidMappings": [_id_map(entry) for entry in host.machine.gid_map],
         "maskedPaths": [*MASKED, *spec.image.masked],
         "readonlyPaths": list(READONLY),
-        "seccomp": seccomp.gvisor_profile(host.machine) if host.gvisor else seccomp.profile(host.machine),
+        "seccomp": seccomp.gvisor_profile(host.architecture) if host.gvisor else seccomp.profile(host.architecture),
     }
-    if not host.rootless:  # by name, so that what a runtime leaves behind can be found
-        section["cgroupsPath"] = f"/{cgroups.PARENT}/{spec.session_id}"
-    if host.cgroups:
+    if not host.machine.rootless:  # by name, so that what a runtime leaves behind can be found
+        section["cgroupsPath"] = f"/{cgroups.PARENT}/{name}"
+    if host.machine.cgroups:
         section["resources"] = _resources(spec, host)
     return section
 

@@ -1,7 +1,7 @@
 """The default driver: any OCI runtime (crun, runc, runsc), without a daemon, as root or as an ordinary user.
 
 Everything about one sandbox is in ``<state>/oci/<session id>/``; the runtime's own state is in ``<state>/oci/runtime``.
-The container's name is the session's id, so a handle is found again from the id alone.
+A handle is the session's id; ``names`` says what the container is called.
 """
 
 import asyncio
@@ -10,18 +10,16 @@ import os
 import resource
 from collections.abc import Sequence
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 import structlog
 
 from holdfast.drivers import runtime_bundle
-from holdfast.drivers.base import Capabilities, Check, Handle, SandboxSpec, SandboxState, check_environment
+from holdfast.drivers.base import Capabilities, Check, Handle, SandboxSpec, SandboxState, require
 from holdfast.drivers.commands import finish_despite_cancel, run
-from holdfast.drivers.disk.file_copy import no_room
 from holdfast.drivers.disk.space_driver import FillSpace
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import cgroups, freezer, mounts, withheld
-from holdfast.drivers.linux.process_limits import process_limits
+from holdfast.drivers.linux.kernel_limits import process_limits
 from holdfast.drivers.linux.slirp import Slirp
 from holdfast.drivers.oci import id_overlaps
 from holdfast.drivers.oci.config import Host
@@ -35,10 +33,8 @@ from holdfast.drivers.oci.observer import RUNTIME_SECONDS, OciObserver
 from holdfast.drivers.oci.stage import Ability, Stage, find_out, place
 from holdfast.errors import (
     DriverConflict,
-    DriverQuota,
     DriverTransient,
     DriverUnsupported,
-    RuntimeUnavailable,
     SandboxNotFound,
 )
 from holdfast.network.addresses import Block
@@ -64,11 +60,6 @@ class OciDriver(OciObserver):
         self._can_freeze = False
         self._ability: Ability | None = None
         self._ranges: IdRanges | None = None
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def _lock(self, handle: Handle) -> asyncio.Lock:
-        """Held while a sandbox is made or removed: two at once would trip over each other's files."""
-        return self._locks.setdefault(handle, asyncio.Lock())
 
     # -- the machine -----------------------------------------------------------------------------------------------
 
@@ -78,10 +69,7 @@ class OciDriver(OciObserver):
     async def prepare(self) -> None:
         withheld.OF_THIS_HOST.begin(Path("/usr"))  # before all else: no sandbox is made without its result
         machine = await examine(self._wanted)
-        failed = [check for check in machine.checks if check.fatal and not check.ok]
-        if failed:
-            reasons = "; ".join(f"{check.name}: {check.detail}. {check.remedy}" for check in failed)
-            raise RuntimeUnavailable(f"the oci driver cannot work here: {reasons}")
+        require(machine.checks, self.name)
         self._home.mkdir(parents=True, exist_ok=True)
         for directory in (self._home.parent, self._home, self._runtime_root):
             directory.mkdir(exist_ok=True)
@@ -90,20 +78,15 @@ class OciDriver(OciObserver):
         if not machine.rootless:
             await asyncio.to_thread(self._prepare_stages)
         self._can_freeze = not machine.rootless and await asyncio.to_thread(freezer.available)
-        self._machine = machine
         self._host = Host(
             bundle=bundle,
-            uid_map=machine.uid_map,
-            gid_map=machine.gid_map,
-            rootless=machine.rootless,
-            cgroups=machine.cgroups,
-            cgroup_namespace=machine.cgroup_namespace,
+            machine=machine,
             open_files=min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
             counts=process_limits(shared=machine.rootless),
-            machine=os.uname().machine,
+            architecture=os.uname().machine,
             shifts_host=self._ability is not None and self._ability.shifts_host,
-            gvisor=machine.gvisor is not None,
         )
+        await asyncio.to_thread(self._names.read, self._runtime_root)
         await asyncio.to_thread(self._spaces.thaw_all)
 
     def _prepare_stages(self) -> None:
@@ -120,7 +103,7 @@ class OciDriver(OciObserver):
 
     @property
     def capabilities(self) -> Capabilities:
-        machine = self._ready()[0]
+        machine = self._ready().machine
         return Capabilities(
             isolation=True,
             pause=self._can_freeze,
@@ -140,52 +123,39 @@ class OciDriver(OciObserver):
 
     # -- sandboxes -------------------------------------------------------------------------------------------------
 
-    async def _make(self, spec: SandboxSpec, fill_space: FillSpace) -> Handle:
+    async def _build(self, spec: SandboxSpec, fill_space: FillSpace) -> None:
         handle = self.handle_for(spec.session_id)
         directory = self._directory(handle)
-        check_environment(spec.env)
-        async with self._lock(handle):
-            await self._remove_leftovers(handle)
-            try:
-                await self._fill(spec, directory, fill_space)
-                image = MemoryImage(directory)
-                if await asyncio.to_thread(image.exists):
-                    await self._start_from(image, handle, directory)
-                elif spec.network is Network.FULL:
-                    await self._start_with_network(handle, directory)
-                else:
-                    await self._start(handle, directory)
-            except OSError as error:
-                if no_room(error):
-                    await finish_despite_cancel(self._destroy(handle))
-                    raise DriverQuota(f"there is no room for {handle} in {self._home}; make some") from error
-                raise DriverTransient(f"cannot prepare the sandbox in {directory}: {error}") from error
-        return handle
-
-    async def _fill(self, spec: SandboxSpec, directory: Path, fill_space: FillSpace) -> None:
-        home, space = SandboxHome(directory, self._ready()[1]), self._spaces.of(directory)
-        await asyncio.to_thread(home.make)
+        home, space = SandboxHome(directory, self._ready()), self._spaces.of(directory)
+        await asyncio.to_thread(space.make_home)
+        name = await asyncio.to_thread(self._names.note, spec.session_id)
         await fill_space(space)
-        await asyncio.to_thread(home.fill, spec, space, self._home.parent)
+        await asyncio.to_thread(home.fill, spec, space, self._home.parent, name)
+        await self._start_made(handle, directory)
 
-    async def _remove_leftovers(self, handle: Handle) -> None:
-        with contextlib.suppress(SandboxNotFound):
-            info = await self.inspect(handle)
-            if info.state in (SandboxState.RUNNING, SandboxState.PAUSED):
-                raise DriverConflict(f"{handle} is running already")
-            await self._destroy(handle)
+    async def _start_made(self, handle: Handle, directory: Path) -> bool:
+        """Start a sandbox whose directory is complete; returns whether its memory came back."""
+        image = MemoryImage(directory)
+        if await asyncio.to_thread(image.exists):
+            await self._start_from(image, handle, directory)
+            return True
+        if await asyncio.to_thread((directory / "resolv.conf").exists):  # made for those with a network
+            await self._start_with_network(handle, directory)
+        else:
+            await self._start(handle, directory)
+        return False
 
     async def _start_with_network(self, handle: Handle, directory: Path) -> None:
         """The runner is let go when there is a network; until then nobody takes the sandbox for a running one."""
-        machine = self._ready()[0]
+        machine = self._ready().machine
         await self._start(handle, directory, "create")
         init = await asyncio.to_thread(init_process, directory)
         if init is None:
             raise DriverTransient(f"{machine.runtime} has made {handle}, but its process is not there")
-        groups = await asyncio.to_thread(list, cgroups.of(handle))
+        groups = await asyncio.to_thread(list, cgroups.of(self._names.of(handle)))
         slirp = Slirp(directory, rootless=machine.rootless, opened=self._opened)
         await finish_despite_cancel(slirp.start(init.pid, groups))
-        done = await finish_despite_cancel(self._runtime("start", handle))
+        done = await finish_despite_cancel(self._runtime("start", self._names.of(handle)))
         # The call of a daemon that died may have been faster.
         if not done.ok and (await self.inspect(handle)).state is not SandboxState.RUNNING:
             raise DriverTransient(f"{machine.runtime} could not start {handle}: {done.complaint()}")
@@ -193,10 +163,10 @@ class OciDriver(OciObserver):
     async def _start(self, handle: Handle, directory: Path, *verb: str) -> None:
         """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
         # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
-        keyring = () if self._ready()[0].gvisor else ("--no-new-keyring",)
+        keyring = () if self._ready().machine.gvisor else ("--no-new-keyring",)
         await self._start_by((*self._call(directory), *(verb or ("run", "--detach")), *keyring), handle, directory)
-        if self._ready()[0].cgroups and not self._ready()[0].gvisor:  # whose sockets are not the host's
-            await asyncio.to_thread(cgroups.limit_socket_buffers, cgroups.directory(handle, "memory"))
+        if self._ready().machine.cgroups and not self._ready().machine.gvisor:  # whose sockets are not the host's
+            await asyncio.to_thread(cgroups.limit_socket_buffers, cgroups.directory(self._names.of(handle), "memory"))
 
     async def _start_by(self, command: Sequence[str], handle: Handle, directory: Path) -> None:
         """With a command of the runtime that lacks only what to start."""
@@ -208,35 +178,32 @@ class OciDriver(OciObserver):
                 *(stage.prefix if stage else ()),
                 *command,
                 *where,
-                handle,
+                self._names.of(handle),
                 timeout=RUNTIME_SECONDS,
                 output=output,
                 within=stage.enter if stage else None,
             )
             done = await finish_despite_cancel(call)
         if not done.ok:
-            raise DriverTransient(f"{self._ready()[0].runtime} could not start {handle}: {last_words(directory)}")
+            raise DriverTransient(f"{self._ready().machine.runtime} could not start {handle}: {last_words(directory)}")
 
     def _stage(self, directory: Path) -> Stage | None:
         """None where the runtime is shown the sandbox's files as they are."""
-        machine, host = self._ready()
+        host = self._ready()
         if self._ability is None or self._ranges is None:
             return None
         home = SandboxHome(directory, host)
         # gVisor's kernel keeps by itself what Linux counts per user.
-        stage = Stage(directory, self._ability, self._ranges, own_ids=machine.gvisor is None)
-        stage.prepare(home.config(), self._spaces.of(directory).disk_paths(), home.layers())
-        return stage
-
-    async def destroy(self, handle: Handle) -> None:
-        async with self._lock(handle):
-            await self._destroy(handle)
+        disks = self._spaces.of(directory).disk_paths()
+        return Stage(
+            directory, self._ability, self._ranges, home.config(), disks, home.layers(), own_ids=not host.gvisor
+        )
 
     async def _destroy(self, handle: Handle) -> None:
         directory = self._directory(handle)
         await self._end(handle, directory)
         try:
-            await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
+            await asyncio.to_thread(SandboxHome(directory, self._ready()).unmount_layers)
             await self._spaces.of(directory).remove()
             await asyncio.to_thread(self._remove_home, directory)
         except OSError as error:
@@ -245,69 +212,70 @@ class OciDriver(OciObserver):
     def _remove_home(self, directory: Path) -> None:
         if self._ranges is not None:
             self._ranges.release(directory)
+        self._names.forget(directory.name)
         remove_tree(directory)
 
     async def _end(self, handle: Handle, directory: Path) -> None:
         """Everything that runs, and the runtime's memory of it. Files stay."""
-        rootless = self._ready()[0].rootless
+        rootless, name = self._ready().machine.rootless, self._names.of(handle)
         # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
-        await asyncio.to_thread(kill_init, directory, None if rootless else handle)
+        await asyncio.to_thread(kill_init, directory, None if rootless else name)
         await asyncio.to_thread(Slirp(directory, rootless=rootless).stop)
-        if self._ready()[0].gvisor:
-            await self._remove_cgroups(handle)
-            if await asyncio.to_thread(forget, self._runtime_root, handle):
-                await self._forget_what_lists_leave(handle)
+        if self._ready().machine.gvisor:
+            await self._remove_cgroups(name)
+            if await asyncio.to_thread(forget, self._runtime_root, name):
+                await self._forget_what_lists_leave(name)
                 return
-        done = await self._runtime("delete", "--force", handle)
+        done = await self._runtime("delete", "--force", name)
         if not done.ok and await self._exists_in_runtime(handle):
             raise DriverTransient(f"cannot delete the container {handle}: {done.complaint()}")
         if not rootless:
-            await self._remove_cgroups(handle)
+            await self._remove_cgroups(name)
 
-    async def _forget_what_lists_leave(self, handle: Handle) -> None:
+    async def _forget_what_lists_leave(self, name: str) -> None:
         """runsc locks each container that it lists; the lock of one that was forgotten meanwhile is a new file."""
         if self._lists:
             await asyncio.wait(set(self._lists))
-            await asyncio.to_thread(forget, self._runtime_root, handle)
+            await asyncio.to_thread(forget, self._runtime_root, name)
 
-    async def _remove_cgroups(self, handle: Handle) -> None:
+    async def _remove_cgroups(self, name: str) -> None:
         """With all that is in them."""
         try:
-            await asyncio.to_thread(cgroups.remove, handle)
+            await asyncio.to_thread(cgroups.remove, name)
         except OSError as error:
-            raise DriverTransient(f"cannot remove the control groups of {handle}: {error}") from error
+            raise DriverTransient(f"cannot remove the control groups of {name}: {error}") from error
 
     # -- sleep -------------------------------------------------------------------------------------------------------
 
     async def pause(self, handle: Handle) -> None:
-        async with self._lock(handle):
+        async with self._locks.of(handle):
             self._directory(handle)
             if not self.capabilities.pause:
                 raise DriverUnsupported("freezing a sandbox needs root and the cgroup freezer")
-            if self._ready()[0].gvisor:
+            if self._ready().machine.gvisor:
                 await self._turn(handle, "pause", SandboxState.RUNNING, SandboxState.PAUSED)
             else:
-                await asyncio.to_thread(freezer.freeze, handle)
+                await asyncio.to_thread(freezer.freeze, self._names.of(handle))
 
     async def resume(self, handle: Handle) -> None:
-        async with self._lock(handle):
+        async with self._locks.of(handle):
             self._directory(handle)
-            if self._ready()[0].gvisor:
+            if self._ready().machine.gvisor:
                 await self._turn(handle, "resume", SandboxState.PAUSED, SandboxState.RUNNING)
             else:
-                await asyncio.to_thread(freezer.thaw, handle)
+                await asyncio.to_thread(freezer.thaw, self._names.of(handle))
 
     async def _turn(self, handle: Handle, verb: str, before: SandboxState, after: SandboxState) -> None:
         """By gVisor's own means: frozen from outside it would not even tell that it exists."""
         state = (await self.inspect(handle)).state
         if state is before:
-            done = await finish_despite_cancel(self._runtime(verb, handle))
+            done = await finish_despite_cancel(self._runtime(verb, self._names.of(handle)))
             state = after if done.ok else (await self.inspect(handle)).state
         if state is not after:
             raise DriverTransient(f"cannot {verb} {handle}, which is {state}")
 
     async def stop(self, handle: Handle) -> None:
-        async with self._lock(handle):
+        async with self._locks.of(handle):
             directory = self._directory(handle)
             if not await asyncio.to_thread(directory.is_dir):
                 raise SandboxNotFound(f"there is no sandbox {handle}")
@@ -318,21 +286,21 @@ class OciDriver(OciObserver):
     async def _put_away(self, directory: Path) -> None:
         """Unmount what belongs to a sandbox that has ended."""
         try:
-            await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).unmount_layers)
+            await asyncio.to_thread(SandboxHome(directory, self._ready()).unmount_layers)
         except OSError as error:
             raise DriverTransient(f"cannot unmount what belongs to {directory.name}: {error}") from error
         await self._spaces.of(directory).unmount()
 
     async def checkpoint(self, handle: Handle) -> None:
-        async with self._lock(handle):
-            directory, gvisor = self._directory(handle), self._ready()[0].gvisor
+        async with self._locks.of(handle):
+            directory, gvisor = self._directory(handle), self._ready().machine.gvisor
             if gvisor is None:
                 raise DriverUnsupported("only gVisor keeps memory: set runtime to runsc")
             if (await self.inspect(handle)).state is not SandboxState.RUNNING:
                 raise DriverConflict(f"{handle} does not run")
             image, used = MemoryImage(directory), await self.stats(handle)
             command = (*self._call(directory), "checkpoint", *gvisor.checkpoint_options)
-            problem = await finish_despite_cancel(image.save(command, handle, used.memory_bytes or 0))
+            problem = await finish_despite_cancel(image.save(command, self._names.of(handle), used.memory_bytes or 0))
             if problem and (await self.inspect(handle)).state is SandboxState.RUNNING:
                 await asyncio.to_thread(image.discard)
                 raise DriverTransient(f"cannot keep the memory of {handle}, which goes on: {problem}")
@@ -343,7 +311,7 @@ class OciDriver(OciObserver):
                 raise DriverTransient(f"cannot keep the memory of {handle}; its files are kept: {problem}")
 
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
-        async with self._lock(handle):
+        async with self._locks.of(handle):
             directory = self._directory(handle)
             found = await self.inspect(handle)
             if found.busy:  # ending it would throw away the memory that it is about to have back
@@ -355,18 +323,13 @@ class OciDriver(OciObserver):
             try:
                 await asyncio.to_thread(image.clean if memory else image.discard)
                 await self._spaces.of(directory).mount()
-                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).hide_again)
-                if await asyncio.to_thread(image.exists):
-                    await self._start_from(image, handle, directory)
-                    return True
-                await asyncio.to_thread(SandboxHome(directory, self._ready()[1]).mask_again)
-                if await asyncio.to_thread(_has_network, directory):
-                    await self._start_with_network(handle, directory)
-                else:
-                    await self._start(handle, directory)
+                home = SandboxHome(directory, self._ready())
+                await asyncio.to_thread(home.hide_again)
+                if not await asyncio.to_thread(image.exists):
+                    await asyncio.to_thread(home.mask_again)
+                return await self._start_made(handle, directory)
             except OSError as error:
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
-            return False
 
     async def _start_from(self, image: MemoryImage, handle: Handle, directory: Path) -> None:
         """When it fails, nothing of the attempt is left, and the image is as it was."""
@@ -383,7 +346,7 @@ class OciDriver(OciObserver):
 
     async def snapshot(self, handle: Handle, to: Path, *, memory: bool = False, lasting: bool = True) -> None:
         directory = self._directory(handle)
-        async with self._lock(handle):
+        async with self._locks.of(handle):
             # Its directory tells all; asking the runtime would cost a process.
             if not await asyncio.to_thread(directory.is_dir):
                 raise SandboxNotFound(f"there is no sandbox {handle}")
@@ -395,8 +358,4 @@ class OciDriver(OciObserver):
     def _writer(self, handle: Handle, directory: Path) -> int | None:
         """The process to stop with all below it, so that nothing is written; None where nothing runs."""
         init = init_process(directory)
-        return init.pid if init and not (self._can_freeze and freezer.is_frozen(handle)) else None
-
-
-def _has_network(directory: Path) -> bool:
-    return (directory / "resolv.conf").exists()
+        return init.pid if init and not (self._can_freeze and freezer.is_frozen(self._names.of(handle))) else None

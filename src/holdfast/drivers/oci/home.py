@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.drivers.base import SandboxSpec
-from holdfast.drivers.disk.space import Space
+from holdfast.drivers.disk.space import Space, make_directory
 from holdfast.drivers.disk.tree_removal import remove_tree
 from holdfast.drivers.linux import mounts
 from holdfast.drivers.linux.ids import ID_BASE
@@ -33,15 +33,9 @@ class SandboxHome:
     def __init__(self, directory: Path, host: Host) -> None:
         self._directory = directory
         self._host = host
+        self._rootless = host.machine.rootless
 
-    def make(self) -> None:
-        """Open to the owner and to the sandbox's own root on its way in; other users of the host cannot enter."""
-        self._directory.mkdir(mode=0o700)
-        if not self._host.rootless:
-            os.chown(self._directory, 0, self._host.outside_id(0))
-            self._directory.chmod(0o710)
-
-    def fill(self, spec: SandboxSpec, space: Space, state_dir: Path) -> None:
+    def fill(self, spec: SandboxSpec, space: Space, state_dir: Path, name: str) -> None:
         """Lay out the writable space on its disk, and write the configuration that the runtime starts from.
 
         What is there already was restored, and stays as the session has made it.
@@ -55,14 +49,7 @@ class SandboxHome:
             work=disk / "work",
             resolver=self._directory / "resolv.conf" if spec.network is Network.FULL else None,
         )
-        user = self._host.outside_id(self._host.inside_user(writable_root=spec.writable_root))
-        if not places.workspace.exists():
-            # A named one must not be found half made.
-            scratch = places.workspace.with_suffix(".new")
-            remove_tree(scratch)  # of a daemon that was killed: it may belong to nobody yet
-            self._make_directory(scratch, user, 0o755)
-            scratch.rename(places.workspace)
-        self._make_directory(places.tmp, user, 0o1777)
+        space.lay_out(self._owner(self._host.inside_user(writable_root=spec.writable_root)))
         if not spec.writable_root:
             shut = self._shut(spec.image.binds)
             spec = replace(spec, image=replace(spec.image, masked=(*spec.image.masked, *shut)))
@@ -72,30 +59,22 @@ class SandboxHome:
             if self._host.gvisor:
                 self._note_layers(spec, places)
         if spec.network is Network.FULL:
-            Slirp(self._directory, rootless=self._host.rootless).write_resolver()
-        self._write_config(oci_config.build(spec, self._host, places, state_dir))
+            Slirp(self._directory, rootless=self._rootless).write_resolver()
+        self._write_config(oci_config.build(spec, self._host, places, state_dir, name))
 
-    def _make_directory(self, path: Path, owner: int, mode: int) -> bool:
-        """False if there is something already, which is not touched: it may be a link that a sandbox has made."""
-        try:
-            path.mkdir()
-        except FileExistsError:
-            return False
-        if not self._host.rootless:
-            os.chown(path, owner, owner)
-        path.chmod(mode)
-        return True
+    def _owner(self, inside: int = 0) -> int | None:
+        """The host's id of a user inside; None where that is we ourselves, or we may give it nothing."""
+        return None if self._rootless else self._host.outside_id(inside)
 
     def _make_layers(self, spec: SandboxSpec, places: OciPlaces) -> None:
         """The session's own root, with a place to write for each directory of the image."""
-        host = self._host
-        root = host.outside_id(0)
+        host, root = self._host, self._owner()
         for base in (places.root, places.upper, places.work):
-            self._make_directory(base, root, 0o755)
+            make_directory(base, root, 0o755)
         for name, lower in oci_config.layered_directories(spec.image).items():
             mode = lower.stat().st_mode & 0o7777
-            is_new = self._make_directory(places.upper / name, root, mode)
-            self._make_directory(places.work / name, root, 0o700)
+            is_new = make_directory(places.upper / name, root, mode)
+            make_directory(places.work / name, root, 0o700)
             if is_new and not host.shifts_host and lower in spec.image.binds.values():
                 self._own_directories(lower, places.upper / name)
         for entry in os.scandir(spec.image.layout):
@@ -114,7 +93,7 @@ class SandboxHome:
         """
         if not stat.S_ISDIR(_mode(target)):
             remove_tree(target)
-            self._make_directory(target, self._host.outside_id(0), 0o755)
+            make_directory(target, self._owner(), 0o755)
 
     # -- what the host has, and not everybody on it may read -----------------------------------------------------------
 
@@ -126,14 +105,14 @@ class SandboxHome:
         host = self._host
         mine = {os.geteuid()}, {os.getegid(), *os.getgroups()}
         for inside, source in binds.items():
-            for entry in host.withheld.of(source) if host.rootless else host.withheld.known(source):
-                if entry.is_door or (host.rootless and (entry.uid in mine[0] or entry.gid in mine[1])):
+            for entry in host.withheld.of(source) if self._rootless else host.withheld.known(source):
+                if entry.is_door or (self._rootless and (entry.uid in mine[0] or entry.gid in mine[1])):
                     yield f"{inside}/{entry.path}"
 
     def _hide(self, layers: Mapping[Path, Path]) -> None:
         """In each layer, what its directory of the host has for few."""
         for upper, source in layers.items():
-            hide(self._host.withheld.of(source), source, upper, None if self._host.rootless else ID_BASE)
+            hide(self._host.withheld.of(source), source, upper, None if self._rootless else ID_BASE)
 
     def hide_again(self) -> None:
         """Before a sandbox with layers is started that was made some time ago. Raises OSError."""
@@ -193,10 +172,9 @@ class SandboxHome:
         A directory in the upper layer gives the merged one its owner. The first level is enough for the system's
         own places; ``local`` is where people and package managers write, so there it goes deeper.
         """
-        root = self._host.outside_id(0)
         for entry in os.scandir(lower):
             if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o005 == 0o005:
-                self._make_directory(upper / entry.name, root, entry.stat().st_mode & 0o7777)
+                make_directory(upper / entry.name, self._owner(), entry.stat().st_mode & 0o7777)
                 if depth > 1 or entry.name == "local":
                     self._own_directories(
                         Path(entry.path), upper / entry.name, depth - 1 if depth > 1 else _LOCAL_DEPTH

@@ -9,15 +9,15 @@ import json
 import os
 import platform
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.drivers.blocking import run_in_new_thread
 from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, IdMap, of_disk_files, of_host_files
 from holdfast.drivers.oci.id_ranges import USUAL, IdRanges
-from holdfast.drivers.oci.views import JsonObject, Translation, Views
+from holdfast.drivers.oci.views import JsonObject, Views
 
 _MACHINE = Path("/run/holdfast/views")
 _USER = "user"
@@ -38,11 +38,10 @@ class Ability:
 
 def find_out(top: Path, home: Path) -> Ability | None:
     """By trying. None where no thread can have mounts of its own."""
-    found: list[Ability] = []
-    thread = threading.Thread(target=_find_out, args=(top, home, found))
-    thread.start()
-    thread.join()
-    return found[0] if found else None
+    try:
+        return run_in_new_thread(lambda: _find_out(top, home))
+    except OSError:
+        return None
 
 
 def place(instead: Path) -> Path:
@@ -57,13 +56,12 @@ def place(instead: Path) -> Path:
     return instead
 
 
-def _find_out(top: Path, home: Path, found: list[Ability]) -> None:
-    with contextlib.suppress(OSError):
-        mounts.leave_mount_namespace()
-        mounts.mount_memory(top)
-        host = _can_show(Path("/usr"), top / "host", of_host_files(ID_BASE))
-        disks = _can_show(home, top / "disk", of_disk_files(USUAL.base(0)))
-        found.append(Ability(top, host, disks and kernel() >= IDMAPPED_LAYERS))
+def _find_out(top: Path, home: Path) -> Ability:
+    mounts.leave_mount_namespace()
+    mounts.mount_memory(top)
+    host = _can_show(Path("/usr"), top / "host", of_host_files(ID_BASE))
+    disks = _can_show(home, top / "disk", of_disk_files(USUAL.base(0)))
+    return Ability(top, host, disks and kernel() >= IDMAPPED_LAYERS)
 
 
 def _can_show(source: Path, target: Path, ids: Sequence[IdMap]) -> bool:
@@ -91,86 +89,76 @@ def _may_limit_others() -> bool:
 
 
 class Stage:
-    """For one call. ``own_ids``: whether the sandbox gets a range of ids, and a user namespace made for it alone."""
+    """For one call. ``own_ids``: whether the sandbox gets a range of ids, and a user namespace made for it alone.
 
-    def __init__(self, home: Path, ability: Ability, ranges: IdRanges, *, own_ids: bool) -> None:
-        self._home = home
-        self._ability = ability
-        self._ranges = ranges
+    ``config`` is changed. ``layers``: lower, upper, work and target of each overlay that the host mounts.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        ability: Ability,
+        ranges: IdRanges,
+        config: JsonObject,
+        disks: Sequence[Path],
+        layers: Sequence[Sequence[Path]],
+        *,
+        own_ids: bool,
+    ) -> None:
+        self.bundle = ability.top
         self._own_ids = own_ids
-        self._views: Views | None = None
-        self._config: JsonObject = {}
-        self._layers: Sequence[Sequence[Path]] = ()
-        self._number = 0
+        self._config = config
+        base, self._owner = ID_BASE, 0
+        if own_ids:
+            number = ranges.claim(home)
+            base = ranges.layout.base(number) if ability.shifts_disks else ID_BASE
+            self._owner = ranges.layout.owner(number)
+        self._views = Views(ability.top, base, disks, ability.shifts_host)
+        self._views.translate(config)
+        self._layers = [[self._views.place_of(path, lower=True) for path in layer] for layer in layers]
         self.prefix: Sequence[str] = ()
         """What to put in front of the runtime's command."""
-
-    @property
-    def bundle(self) -> Path:
-        return self._ability.top
-
-    def prepare(self, config: JsonObject, disks: Sequence[Path], layers: Sequence[Sequence[Path]]) -> None:
-        """``config`` is changed. ``layers``: lower, upper, work and target of each overlay that the host mounts."""
-        base = ID_BASE
-        if self._own_ids:
-            self._number = self._ranges.claim(self._home)
-            base = self._ranges.layout.base(self._number) if self._ability.shifts_disks else ID_BASE
-        self._views = Views(self._ability.top, Translation(base, disks, self._ability.shifts_host))
-        self._views.translate(config)
-        self._config = config
-        self._layers = [[self._views.place_of(path, lower=True) for path in layer] for layer in layers]
-        if self._own_ids:
+        if own_ids:
             self._name_ids(base)
             if not _may_limit_others():
                 self.prefix = self._take_limits()
 
     def _take_limits(self) -> Sequence[str]:
         """The runtime is then started under the sandbox's limits: it has not the right to set them for a stranger."""
-        process = self._config["process"]
-        assert isinstance(process, dict)
-        limits = process.pop("rlimits", [])
+        limits = self._config["process"].pop("rlimits", [])
         return "prlimit", *(f"--{each['type'][7:].lower()}={each['soft']}:{each['hard']}" for each in limits)
 
     def _name_ids(self, base: int) -> None:
         linux = self._config["linux"]
-        assert isinstance(linux, dict)
         everything = [{"containerID": 0, "hostID": base, "size": ID_COUNT}]
         linux["uidMappings"] = linux["gidMappings"] = everything
         for namespace in linux["namespaces"]:
             if namespace["type"] == "user":
-                namespace["path"] = str(self._ability.top / _USER)
+                namespace["path"] = str(self.bundle / _USER)
 
     def enter(self) -> None:
         """In the thread that starts the runtime, and nothing else after that."""
-        assert self._views is not None
         self._views.mount({"config.json": json.dumps(self._config), _USER: "", _EMPTY: ""})
         for lower, upper, work, target in self._layers:
             mounts.mount_overlay(lower, upper, work, target, user_xattr=True)
         if not self._own_ids:
             self._mask()
-        if self._own_ids:
-            base = self._views.translation.base
-            namespace = user_namespaces.make([(0, base, ID_COUNT)], self._ranges.layout.owner(self._number))
+        else:
+            namespace = user_namespaces.make([(0, self._views.base, ID_COUNT)], self._owner)
             try:
-                mounts.bind(Path(f"/proc/self/fd/{namespace}"), self._ability.top / _USER)
+                mounts.bind(Path(f"/proc/self/fd/{namespace}"), self.bundle / _USER)
             finally:
                 os.close(namespace)
 
     def _mask(self) -> None:
         """What is to be masked of the image: gVisor itself masks nothing. Its own ``/proc`` needs none."""
-        empty = self._ability.top / _EMPTY
+        empty = self.bundle / _EMPTY
         empty.chmod(0o444)
-        linux = self._config["linux"]
-        assert isinstance(linux, dict)
         layered = [(f"/{target.name}", target) for *_sources, target in self._layers]
-        shown = [(mount["destination"], Path(mount["source"])) for mount in _binds(self._config)]
-        for path in linux["maskedPaths"]:
+        shown = [
+            (mount["destination"], Path(mount["source"])) for mount in self._config["mounts"] if mount["type"] == "bind"
+        ]
+        for path in self._config["linux"]["maskedPaths"]:
             for inside, place in layered or shown:
                 if path.startswith(f"{inside}/"):
                     mounts.mask(place, path.removeprefix(f"{inside}/"), empty)
-
-
-def _binds(config: JsonObject) -> list[dict[str, str]]:
-    found = config["mounts"]
-    assert isinstance(found, list)
-    return [mount for mount in found if mount["type"] == "bind"]

@@ -14,12 +14,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, of_disk_files, of_host_files
 from holdfast.drivers.runtime_bundle import LINK_DIR, MOUNT_POINT
 
-JsonObject = dict[str, object]
+JsonObject = dict[str, Any]
 
 _PLAIN, _DISK, _IMAGE, _HOST = "plain", "disk", "image", "host"
 _AS_THEY_ARE = (MOUNT_POINT, LINK_DIR, "/etc/resolv.conf")
@@ -27,23 +28,18 @@ _AS_THEY_ARE = (MOUNT_POINT, LINK_DIR, "/etc/resolv.conf")
 _LAYER_OPTIONS = ("lowerdir", "upperdir", "workdir")
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """What a sandbox's files are to look like. ``base``: the host's id of its root."""
-
-    base: int
-    disks: Sequence[Path]
-    """Where its own disks are mounted on the host."""
-    shifts_host: bool
-    """Whether this machine can show the host's own directories under other ids."""
-
-
 @dataclass(slots=True)
 class Views:
-    """Which directory is shown where. ``top`` is an empty directory, the same for all sandboxes."""
+    """Which directory is shown where, in a sandbox whose root has the host's id ``base``.
+
+    ``top`` is an empty directory, the same for all sandboxes. ``disks`` are where its own are mounted on the host.
+    ``shifts_host``: whether this machine can show the host's own directories under other ids.
+    """
 
     top: Path
-    translation: Translation
+    base: int
+    disks: Sequence[Path]
+    shifts_host: bool
     shown: dict[Path, str] = field(default_factory=dict)
     """What each is: its kind."""
 
@@ -51,17 +47,13 @@ class Views:
 
     def translate(self, config: JsonObject) -> None:
         """Put each path in the configuration where it will be shown."""
-        root = config["root"]
-        assert isinstance(root, dict)
-        root["path"] = str(self.place_of(Path(root["path"])))
-        for mount in _list(config["mounts"]):
+        config["root"]["path"] = str(self.place_of(Path(config["root"]["path"])))
+        for mount in config["mounts"]:
             if mount["type"] == "bind":
-                source, plain = Path(str(mount["source"])), mount["destination"] in _AS_THEY_ARE
+                source, plain = Path(mount["source"]), mount["destination"] in _AS_THEY_ARE
                 mount["source"] = str(self._show(source, _PLAIN) if plain else self.place_of(source))
             elif mount["type"] == "overlay":
-                options = mount["options"]
-                assert isinstance(options, list)
-                mount["options"] = [self._option(option) for option in options]
+                mount["options"] = [self._option(option) for option in mount["options"]]
 
     def _option(self, option: str) -> str:
         name, _, value = option.partition("=")
@@ -70,7 +62,7 @@ class Views:
     def place_of(self, path: Path, *, lower: bool = False) -> Path:
         """Where the runtime finds it. ``lower``: an image has several such directories beside each other."""
         path = source_of(path).absolute()
-        for disk in self.translation.disks:
+        for disk in self.disks:
             if path.is_relative_to(disk):
                 return self._show(disk, _DISK) / path.relative_to(disk)
         if not _is_ours(path):
@@ -79,8 +71,7 @@ class Views:
 
     def _show(self, source: Path, kind: str) -> Path:
         """What needs no translation stays where it is."""
-        what = self.translation
-        if not (what.shifts_host if kind == _HOST else what.base != ID_BASE):
+        if not (self.shifts_host if kind == _HOST else self.base != ID_BASE):
             return source
         self.shown.setdefault(source, kind)
         return self.top / str(list(self.shown).index(source))
@@ -112,8 +103,7 @@ class Views:
 
     def _namespace(self, host: bool) -> int:
         """That shows the host's own files, or those of images and disks, as the sandbox must see them."""
-        base = self.translation.base
-        return user_namespaces.make(of_host_files(base) if host else of_disk_files(base))
+        return user_namespaces.make(of_host_files(self.base) if host else of_disk_files(self.base))
 
 
 def source_of(path: Path) -> Path:
@@ -124,8 +114,3 @@ def source_of(path: Path) -> Path:
 def _is_ours(path: Path) -> bool:
     """Whether it is of an image, and not of the host."""
     return ID_BASE <= path.stat().st_uid < ID_BASE + ID_COUNT
-
-
-def _list(value: object) -> list[JsonObject]:
-    assert isinstance(value, list)
-    return value

@@ -81,17 +81,11 @@ class Builder:
                 return Built(present, cached=True)
             enclosure.need_tools(*_TOOLS)
             path = self._books() / f"{directory_of(name)}-{recipe.digest[:12]}.log"
-            with BuildLog(path, name, self._tell) as log, self._store.workplace() as place:
-                place.chmod(0o711)  # enclosed programs run under other ids and must be able to pass through
-                build = place / "build"
-                build.mkdir(0o755)
-                try:
-                    self._run(recipe, build, log, deadline)
-                    log.step("taking it into the store")
-                    origin = Origin("built", recipe.digest, dict(recipe.env))
-                    return Built(self._store.adopt(name, build / "root.tar", origin, replace=True), cached=False)
-                finally:
-                    enclosure.remove(build)
+            with BuildLog(path, name, self._tell) as log, self._store.enclosed_place("build", 0o755) as build:
+                self._run(recipe, build, log, deadline)
+                log.step("taking it into the store")
+                origin = Origin("built", recipe.digest, dict(recipe.env))
+                return Built(self._store.adopt(name, build / "root.tar", origin, replace=True), cached=False)
 
     def _run(self, recipe: Recipe, build: Path, log: BuildLog, deadline: float) -> None:
         log.step(f"recipe {recipe.digest[:12]} from {recipe.origin}")

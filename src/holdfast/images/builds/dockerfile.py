@@ -15,14 +15,19 @@ _EOF = "END_OF_COMMAND"
 
 
 def text(recipe: Recipe) -> str:
-    chain = recipe.chain()
     lines = [
         f"# Made by `holdfast image dockerfile {recipe.name}`, from the recipe; do not edit.",
         f"FROM debian:{recipe.suite}-slim",
     ]
-    for part in chain:
+    for part in recipe.chain():
         lines += ["", f"# {part.name}", *_part(part)]
-    lines += ["", *_session(recipe)]
+    lines += [
+        "",
+        "# the session's user",
+        f"RUN useradd --uid {USER_ID} --user-group --home-dir {HOME} --create-home --shell /bin/bash {recipe.user}",
+        f"WORKDIR {HOME}",
+        f"USER {recipe.user}",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -44,15 +49,6 @@ def _part(recipe: Recipe) -> list[str]:
         lines.append(f"RUN npm install --global --prefix /usr/local --no-audit --no-fund {shlex.join(recipe.npm)}")
     lines += [_run(command) for command in recipe.commands]
     return lines
-
-
-def _session(recipe: Recipe) -> list[str]:
-    return [
-        "# the session's user",
-        f"RUN useradd --uid {USER_ID} --user-group --home-dir {HOME} --create-home --shell /bin/bash {recipe.user}",
-        f"WORKDIR {HOME}",
-        f"USER {recipe.user}",
-    ]
 
 
 def _run(command: str) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from holdfast.drivers.linux.ids import IdMap
@@ -109,33 +109,28 @@ def _maps() -> tuple[Sequence[IdMap], Sequence[IdMap]]:
 def _started(argv: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple["subprocess.Popen[bytes]", int, int]]:
     ready, ready_end = os.pipe()
     go_end, go = os.pipe()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_PROGRAM), str(ready_end), str(go_end), *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(ready_end, go_end),
-            env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **env},
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(ready)
-        os.close(go)
-        raise
-    finally:
-        os.close(ready_end)
-        os.close(go_end)
-    try:
-        with process:
-            try:
-                yield process, ready, go
-            finally:
-                if process.poll() is None:
-                    process.send_signal(signal.SIGKILL)  # and with it everything enclosed
-    finally:
-        os.close(ready)
-        os.close(go)
+    with ExitStack() as at_end:
+        at_end.callback(os.close, ready)
+        at_end.callback(os.close, go)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_PROGRAM), str(ready_end), str(go_end), *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(ready_end, go_end),
+                env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **env},
+                start_new_session=True,
+            )
+        finally:
+            os.close(ready_end)
+            os.close(go_end)
+        at_end.enter_context(process)
+        try:
+            yield process, ready, go
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)  # and with it everything enclosed
 
 
 def _await_ready(process: "subprocess.Popen[bytes]", ready: int) -> str | None:

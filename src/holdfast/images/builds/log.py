@@ -4,7 +4,6 @@ import re
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from holdfast.images.builds.script import STEP
@@ -33,9 +32,7 @@ class BuildLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._rest:
             self._line(self._rest)
         self._file.close()

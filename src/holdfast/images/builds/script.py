@@ -5,7 +5,7 @@ are the steps that people see. Whatever the host lent (certificates, mirrors, na
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ LENT = "/run/holdfast-build"
 MIRRORS = "holdfast-build.list"
 """The file of mirrors that mmdebstrap is given; it copies it into the image, with a number before its name."""
 _TRUSTED = ("SSL_CERT_FILE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "npm_config_cafile")
+_PIP = "python3 -m pip install --break-system-packages --no-cache-dir --progress-bar=off"
+_NPM = "npm install --global --prefix /usr/local --no-audit --no-fund --no-update-notifier"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _HEAD = """#!/bin/sh
@@ -67,7 +69,8 @@ def script(recipe: Recipe, files: Path, lent: Lent) -> str:
         parts.append(_packages(recipe))
     parts.append(_ACCOUNT % words)
     parts += [_file(number, recipe, files) for number in range(len(recipe.files))]
-    parts += [*_pip(recipe), *_npm(recipe), *_commands(recipe), _TAIL % words]
+    parts += [*_install("pip", _PIP, recipe.pip), *_install("npm", _NPM, recipe.npm)]
+    parts += [*_commands(recipe), _TAIL % words]
     return "\n".join(parts)
 
 
@@ -114,18 +117,8 @@ def _file(number: int, recipe: Recipe, files: Path) -> str:
     )
 
 
-def _pip(recipe: Recipe) -> list[str]:
-    if not recipe.pip:
-        return []
-    install = "python3 -m pip install --break-system-packages --no-cache-dir --progress-bar=off"
-    return [_say(f"pip install {' '.join(recipe.pip)}") + f"inside {install} {shlex.join(recipe.pip)}\n"]
-
-
-def _npm(recipe: Recipe) -> list[str]:
-    if not recipe.npm:
-        return []
-    install = "npm install --global --prefix /usr/local --no-audit --no-fund --no-update-notifier"
-    return [_say(f"npm install {' '.join(recipe.npm)}") + f"inside {install} {shlex.join(recipe.npm)}\n"]
+def _install(tool: str, command: str, names: Sequence[str]) -> list[str]:
+    return [_say(f"{tool} install {' '.join(names)}") + f"inside {command} {shlex.join(names)}\n"] if names else []
 
 
 def _commands(recipe: Recipe) -> list[str]:

@@ -58,7 +58,7 @@ def plan(host: Path, *, id_base: int | None) -> HostPlan:
     etc = survey(host / "etc")
     bash = (host / "usr/bin/bash").exists() or (host / "bin/bash").exists()
     texts = generated("/bin/bash" if bash else "/bin/sh")
-    masked = tuple(path for path in _MASKED if _is_real_directory(host / path[1:]))
+    masked = tuple(path for path in _MASKED if (host / path[1:]).is_dir() and not (host / path[1:]).is_symlink())
     packages = host_packages.survey(host)
     apt = (packages.state, packages.texts, packages.programs)
     state = (_VERSION, id_base, links, sorted(binds.items()), masked, etc.links, etc.copies, texts, apt)
@@ -110,7 +110,3 @@ def _copy(source: Path, tree: Tree, path: str) -> None:
     if readable_by_all(status) and b"PRIVATE KEY-----" not in data:
         mode = stat.S_IMODE(status.st_mode) & 0o755
         tree.content(split(path), Meta(mode, mtime=status.st_mtime), data)
-
-
-def _is_real_directory(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()

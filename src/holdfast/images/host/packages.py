@@ -117,12 +117,7 @@ def sources(host: Path) -> Iterator[str]:
     if not codename:
         return
     suites = {f"{codename}{pocket}" for pocket in _POCKETS}
-    seen: set[str] = set()
-    for entry in _entries(host / "etc/apt"):
-        if line := entry.line(suites):
-            if line not in seen:
-                yield line
-            seen.add(line)
+    yield from dict.fromkeys(line for entry in _entries(host / "etc/apt") if (line := entry.line(suites)))
 
 
 @dataclass(frozen=True, slots=True)

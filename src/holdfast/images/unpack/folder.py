@@ -10,17 +10,15 @@ from pathlib import Path
 
 from holdfast.errors import BadInput
 from holdfast.images.unpack.budget import Budget
-from holdfast.images.unpack.tree import Meta, Parts, Tree, split
+from holdfast.images.unpack.stream import CHUNK
+from holdfast.images.unpack.tree import OPEN_DIR, OPEN_FILE, Meta, Parts, Tree, split
 
-_CHUNK = 1 << 20
-_ZEROS = bytes(_CHUNK)
-_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ZEROS = bytes(CHUNK)
 
 
 def copy(source: Path, tree: Tree, budget: Budget) -> None:
     """Copy everything below ``source``: modes, times, links and numeric owners; no devices, pipes or sockets."""
-    root = os.open(source.resolve(), _DIR)
+    root = os.open(source.resolve(), OPEN_DIR)
     try:
         _Copy(source, tree, budget, os.fstat(root).st_dev).walk(root, ())
     finally:
@@ -47,7 +45,7 @@ class _Copy:
     def _entry(self, fd: int, name: str, parts: Parts) -> None:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
-            below = self._open(name, _DIR, fd, parts)
+            below = self._open(name, OPEN_DIR, fd, parts)
             try:
                 self.walk(below, parts)
             finally:
@@ -59,13 +57,13 @@ class _Copy:
             self._budget.entry()
             self._tree.symlink(parts, _meta(status), os.readlink(name, dir_fd=fd))
         elif stat.S_ISREG(status.st_mode):
-            self._file(self._open(name, _READ, fd, parts), parts)
+            self._file(self._open(name, OPEN_FILE, fd, parts), parts)
 
     def _file(self, fd: int, parts: Parts) -> None:
         try:
             status = os.fstat(fd)  # of what was opened: the directory may be changing under us
             if not stat.S_ISREG(status.st_mode):
-                raise BadInput(f"{self._path(parts)} changed while it was read; try again")
+                raise BadInput(f"{self._source.joinpath(*parts)} changed while it was read; try again")
             self._budget.entry(status.st_size)
             self._tree.file(parts, _meta(status), status.st_size, self._pieces(fd, status.st_size))
             if status.st_nlink > 1:
@@ -75,7 +73,7 @@ class _Copy:
 
     def _pieces(self, fd: int, size: int) -> Iterator[tuple[int, bytes]]:
         offset = 0
-        while offset < size and (chunk := os.read(fd, min(_CHUNK, size - offset))):
+        while offset < size and (chunk := os.read(fd, min(CHUNK, size - offset))):
             self._budget.check()
             if chunk != _ZEROS[: len(chunk)]:
                 yield offset, chunk
@@ -85,12 +83,8 @@ class _Copy:
         try:
             return os.open(name, flags, dir_fd=fd)
         except OSError as error:
-            raise BadInput(
-                f"cannot read {self._path(parts)} ({error.strerror}); make it readable, or import a tar"
-            ) from error
-
-    def _path(self, parts: Parts) -> Path:
-        return self._source.joinpath(*parts)
+            path = self._source.joinpath(*parts)
+            raise BadInput(f"cannot read {path} ({error.strerror}); make it readable, or import a tar") from error
 
 
 def _meta(status: os.stat_result) -> Meta:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.drivers.disk.file_copy import no_room
 from holdfast.errors import BadInput, DiskFull, HoldfastError
 from holdfast.images import layout
 from holdfast.images.unpack import archive, folder
@@ -18,7 +19,6 @@ from holdfast.images.unpack.tree import Tree
 _ROOT_SIGNS = ("bin", "sbin", "usr")
 # what skopeo calls an archive with this in it; newer ones of docker save have both
 _LAYER_SIGNS = {"manifest.json": "docker-archive", "oci-layout": "oci-archive"}
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 # names, link targets and sizes that no file system here takes
 _IMPOSSIBLE = (errno.ENAMETOOLONG, errno.EINVAL, errno.EFBIG, errno.ELOOP, errno.EMLINK, errno.ENOENT, errno.EILSEQ)
 
@@ -37,12 +37,12 @@ def import_root(source: Path, place: Path, *, id_base: int | None, budget: Budge
     Raises ``BadInput`` for what is not a root file system, ``LayersFound`` for what is made of layers, ``TooLarge``,
     and what ``explained`` is for.
     """
-    kind = _kind(source)
+    is_tar = _is_tar(source)
     unpacked = place / "unpacked"
     unpacked.mkdir(0o700)
     with Tree(unpacked, id_base=id_base) as tree:
         digest = None
-        if kind == "tar":
+        if is_tar:
             digest = archive.unpack(source, tree, budget)
         else:
             folder.copy(source, tree, budget)
@@ -57,7 +57,8 @@ def import_root(source: Path, place: Path, *, id_base: int | None, budget: Budge
     return Imported(size, digest)
 
 
-def _kind(source: Path) -> str:
+def _is_tar(source: Path) -> bool:
+    """Whether it is a file; False for a directory."""
     try:
         mode = source.stat().st_mode
         if not os.access(source, os.R_OK):
@@ -66,11 +67,9 @@ def _kind(source: Path) -> str:
         raise BadInput(
             f"cannot read {source} ({error.strerror}); give the path of a tar file or a directory"
         ) from error
-    if stat.S_ISDIR(mode):
-        return "directory"
-    if stat.S_ISREG(mode):
-        return "tar"
-    raise BadInput(f"{source} is neither a file nor a directory; give the path of a tar file or a directory")
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        raise BadInput(f"{source} is neither a file nor a directory; give the path of a tar file or a directory")
+    return stat.S_ISREG(mode)
 
 
 def _find_root(unpacked: Path, source: Path) -> Path:
@@ -103,7 +102,7 @@ def explained(what: str, root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        if error.errno in _FULL:
+        if no_room(error):
             raise DiskFull(f"no space left for {what} below {root}; free some, then try again") from error
         if error.errno in _IMPOSSIBLE:
             raise BadInput(f"{what} has an entry that cannot be made here ({reason})") from error

@@ -12,8 +12,8 @@ import lzma
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -97,20 +97,9 @@ def open_stream(source: Path, budget: Budget) -> Iterator[TarStream]:
     with open(source, "rb") as file:
         magic = file.read(6)
         file.seek(0)
-        if magic.startswith(b"\x1f\x8b"):
-            with gzip.open(file) as unzipped:
-                yield TarStream(cast(BinaryIO, unzipped), budget)
-        elif magic.startswith(b"BZh"):
-            with bz2.open(file) as unzipped2:
-                yield TarStream(cast(BinaryIO, unzipped2), budget)
-        elif magic == b"\xfd7zXZ\0":
-            with lzma.open(file) as unzipped3:
-                yield TarStream(cast(BinaryIO, unzipped3), budget)
-        elif magic.startswith(b"\x28\xb5\x2f\xfd"):
-            with _unzstd(file) as pipe:
-                yield TarStream(pipe, budget)
-        else:
-            yield TarStream(file, budget)
+        unpack = next((unpack for begin, unpack in _FORMATS.items() if magic.startswith(begin)), nullcontext)
+        with unpack(file) as plain:
+            yield TarStream(cast(BinaryIO, plain), budget)
 
 
 @contextmanager
@@ -133,3 +122,12 @@ def _unzstd(file: BinaryIO) -> Iterator[BinaryIO]:
         process.stdout.close()
         process.kill()
         process.wait()
+
+
+_FORMATS: Mapping[bytes, Callable[[BinaryIO], AbstractContextManager[object]]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+    b"\x28\xb5\x2f\xfd": _unzstd,
+}
+"""What opens an archive, by how it begins."""

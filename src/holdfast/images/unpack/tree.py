@@ -8,23 +8,23 @@ a check and a use. Modes and times of directories are set last (``finish``): wri
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from holdfast.errors import BadInput
 
+T = TypeVar("T")
 Parts = tuple[str, ...]
 EntryKind = Literal["dir", "file", "symlink", "other"]
 
 MAX_DEPTH = 128
 LAST_ID = 65_535
 NOBODY = 65_534
-_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def show(name: str) -> str:
@@ -62,7 +62,7 @@ class Tree:
 
     def __init__(self, root: Path, *, id_base: int | None) -> None:
         self._id_base = id_base
-        self._root = os.open(root, _DIR)
+        self._root = os.open(root, OPEN_DIR)
         self._stack: list[tuple[str, int]] = []
         self._later: dict[Parts, Meta] = {}
         self.size_bytes = 0
@@ -70,9 +70,7 @@ class Tree:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._trim(0)
         os.close(self._root)
 
@@ -94,7 +92,7 @@ class Tree:
         """The content of a regular file, at most ``limit`` bytes of it; None if there is no such file."""
         if self.kind(parts) != "file":
             return None
-        fd = os.open(parts[-1], _READ, dir_fd=self._parent(parts, create=False))
+        fd = os.open(parts[-1], OPEN_FILE, dir_fd=self._parent(parts, create=False))
         with open(fd, "rb") as file:
             return file.read(limit)
 
@@ -112,12 +110,7 @@ class Tree:
 
     def file(self, parts: Parts, meta: Meta, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
         """Write a regular file from ``(offset, data)`` pieces; what no piece covers is a hole."""
-        parent = self._place(parts)
-        try:
-            out = os.open(parts[-1], _NEW, 0o600, dir_fd=parent)
-        except FileExistsError:
-            self._clear(parts, parent)
-            out = os.open(parts[-1], _NEW, 0o600, dir_fd=parent)
+        out = self._make(parts, lambda name, parent: os.open(name, _NEW, 0o600, dir_fd=parent))
         try:
             for offset, data in pieces:
                 view = memoryview(data)
@@ -139,31 +132,26 @@ class Tree:
 
     def symlink(self, parts: Parts, meta: Meta, target: str) -> None:
         """Make a symbolic link. Its target is text here: it is resolved inside the sandbox only."""
-        parent = self._place(parts)
-        try:
-            os.symlink(target, parts[-1], dir_fd=parent)
-        except FileExistsError:
-            self._clear(parts, parent)
-            os.symlink(target, parts[-1], dir_fd=parent)
+        self._make(parts, lambda name, parent: os.symlink(target, name, dir_fd=parent))
+        parent = self._parent(parts)
         if self._id_base is not None:
             os.chown(parts[-1], self._shift(meta.uid), self._shift(meta.gid), dir_fd=parent, follow_symlinks=False)
         os.utime(parts[-1], ns=(meta.mtime_ns, meta.mtime_ns), dir_fd=parent, follow_symlinks=False)
 
     def hardlink(self, parts: Parts, target: Parts) -> None:
         """Give a file that is already in the tree one more name."""
-        self._place(parts)
         if self.kind(target) in (None, "dir"):
             raise BadInput(f"{show('/'.join(parts))} is a hard link to {show('/'.join(target))}, which is no file here")
         if parts == target:
             return
         source = os.dup(self._parent(target, create=False))
         try:
-            parent = self._parent(parts)
-            try:
-                self._link(target[-1], source, parts[-1], parent)
-            except FileExistsError:
-                self._clear(parts, parent)
-                self._link(target[-1], source, parts[-1], parent)
+            self._make(
+                parts,
+                lambda name, parent: os.link(
+                    target[-1], name, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False
+                ),
+            )
         finally:
             os.close(source)
 
@@ -179,18 +167,20 @@ class Tree:
             os.utime(fd, ns=(meta.mtime_ns, meta.mtime_ns))
         self._later.clear()
 
-    @staticmethod
-    def _link(source: str, source_fd: int, name: str, fd: int) -> None:
-        os.link(source, name, src_dir_fd=source_fd, dst_dir_fd=fd, follow_symlinks=False)
-
     def _shift(self, number: int) -> int:
         assert self._id_base is not None
         return self._id_base + (number if 0 <= number <= LAST_ID else NOBODY)
 
-    def _place(self, parts: Parts) -> int:
+    def _make(self, parts: Parts, make: Callable[[str, int], T]) -> T:
+        """Make something by its name and the descriptor of its directory, instead of what is there."""
         if not parts:
             raise BadInput("the root of an image must be a directory; this archive says that it is something else")
-        return self._parent(parts)
+        parent = self._parent(parts)
+        try:
+            return make(parts[-1], parent)
+        except FileExistsError:
+            self._clear(parts, parent)
+            return make(parts[-1], parent)
 
     def _clear(self, parts: Parts, parent: int) -> None:
         """A later entry of the same name wins, as with tar; but it never removes a directory that has entries."""
@@ -216,13 +206,13 @@ class Tree:
             above = self._stack[-1][1] if self._stack else self._root
             name = parts[depth]
             try:
-                fd = os.open(name, _DIR, dir_fd=above)
+                fd = os.open(name, OPEN_DIR, dir_fd=above)
             except FileNotFoundError:
                 if not create:
                     raise
                 os.mkdir(name, 0o700, dir_fd=above)
                 self._later[parts[: depth + 1]] = Meta(0o755, mtime=time.time())
-                fd = os.open(name, _DIR, dir_fd=above)
+                fd = os.open(name, OPEN_DIR, dir_fd=above)
             except NotADirectoryError as error:
                 way = show("/".join(parts[: depth + 1]))
                 raise BadInput(f"entries below {way}, which is no directory but a link or a file") from error

@@ -6,18 +6,12 @@ import os
 
 from holdfast.errors import ProtocolError
 from holdfast.protocol import frames
-from holdfast.runner.loop import HANG_UP, READ, WRITE
+from holdfast.runner.lean import Callable, sockets
+from holdfast.runner.line.dial import Dialer
+from holdfast.runner.line.witness import Witness
+from holdfast.runner.loop import HANG_UP, READ, WRITE, Loop
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.runner.lean import sockets
-    from holdfast.runner.line.dial import Dialer
-    from holdfast.runner.line.witness import Witness
-    from holdfast.runner.loop import Loop
-
-    Serve = Callable[[frames.Header, bytes, Callable[..., None]], None]
+Serve = Callable[[frames.Header, bytes, Callable[..., None]], None]
 
 RECEIVE = 1 << 18
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.25, 1.0)

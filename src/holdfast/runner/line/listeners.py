@@ -10,18 +10,13 @@ from __future__ import annotations
 import os
 
 from holdfast.protocol import fields
-from holdfast.runner.lean import sockets
+from holdfast.protocol.frames import Header
+from holdfast.runner.lean import Callable, sockets
+from holdfast.runner.line.dial import Dialer
 from holdfast.runner.line.pump import Pump, close
-from holdfast.runner.loop import READ
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.line.dial import Dialer
-    from holdfast.runner.line.witness import Ask, Witness
-    from holdfast.runner.loop import Loop
+from holdfast.runner.line.witness import Ask, Witness
+from holdfast.runner.loop import READ, Loop
+from holdfast.runner.refused import Reply
 
 MAX_LISTENERS = 8
 MAX_CONNECTIONS = 128
@@ -51,26 +46,24 @@ class Listeners:
         """The ports of 127.0.0.1 that our listeners use."""
         return {listener.port for listener in self._by_name.values()}
 
-    def _listen(self, header: Header, _body: bytes, reply: Callable[..., None]) -> None:
-        patience = fields.optional_integer(header, "patience") or 0
-        self.open(fields.text(header, "name"), fields.integer(header, "port"), patience)
-        reply({})
-
-    def open(self, name: str, port: int, patience: int = 0) -> None:
-        """Listen from now on; a repeated call changes nothing. Raises OSError or ValueError.
+    def _listen(self, header: Header, _body: bytes, reply: Reply) -> None:
+        """Listen from now on; a repeated call changes nothing.
 
         ``patience``: for how many seconds callers wait for a daemon that is away.
         """
+        name, port = fields.text(header, "name"), fields.integer(header, "port")
         if not 0 < port < 65536:
             raise ValueError(f"{port} is no port")
         known = self._by_name.get(name)
         if known is not None:
             if known.port != port:
                 raise ValueError(f"{name} listens at {known.port} already")
-            return
-        if len(self._by_name) >= MAX_LISTENERS:
+        elif len(self._by_name) >= MAX_LISTENERS:
             raise ValueError(f"there are {MAX_LISTENERS} listeners already")
-        self._by_name[name] = _Listener(self._loop, self._dialer, name, port, patience, self._answered)
+        else:
+            patience = fields.optional_integer(header, "patience") or 0
+            self._by_name[name] = _Listener(self._loop, self._dialer, name, port, patience, self._answered)
+        reply({})
 
     def _answered(self) -> Ask:
         if self._daemon != self._witness.daemon:

@@ -6,22 +6,14 @@ import errno
 import os
 
 from holdfast.protocol import fields
-from holdfast.runner.lean import sockets
+from holdfast.protocol.frames import Header
+from holdfast.runner.lean import Callable, sockets
+from holdfast.runner.line.dial import Dialer
+from holdfast.runner.line.listeners import Listeners
 from holdfast.runner.line.pump import Pump, close
-from holdfast.runner.loop import WRITE
-from holdfast.runner.refused import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.line.dial import Dialer
-    from holdfast.runner.line.listeners import Listeners
-    from holdfast.runner.line.witness import Witness
-    from holdfast.runner.loop import Loop
-
-    Reply = Callable[..., None]
+from holdfast.runner.line.witness import Witness
+from holdfast.runner.loop import WRITE, Loop
+from holdfast.runner.refused import Refused, Reply, refuse
 
 CONNECT_SECONDS = 5.0
 MAX_CONNECTIONS = 256
@@ -30,7 +22,7 @@ _TABLES = (("/proc/net/tcp", sockets.AF_INET), ("/proc/net/tcp6", sockets.AF_INE
 _LOOPBACK = ((sockets.AF_INET, "127.0.0.1"), (sockets.AF_INET6, "::1"))
 
 
-class Ports:
+class LocalPorts:
     def __init__(self, loop: Loop, dialer: Dialer, witness: Witness, listeners: Listeners) -> None:
         self._loop = loop
         self._dialer = dialer
@@ -57,7 +49,7 @@ class Ports:
         if found is None:
             self._ended()
             message = f"nothing listens at port {port} of this sandbox; start it first, on 127.0.0.1 or all addresses"
-            reply({"error": {"code": "nothing_listens", "message": message}})
+            refuse(reply, "nothing_listens", message)
             return
         try:
             home = self._dialer.connect_stream(stream)

@@ -13,15 +13,9 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.runner.lean import sockets
-from holdfast.runner.loop import HANG_UP, READ, WRITE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.runner.line.witness import Ask
-    from holdfast.runner.loop import Loop, Timer
+from holdfast.runner.lean import Callable, sockets
+from holdfast.runner.line.witness import Ask
+from holdfast.runner.loop import HANG_UP, READ, WRITE, Loop, Timer
 
 BUFFER = 1 << 16
 LINGER_SECONDS = 2.0
@@ -29,7 +23,7 @@ _RESET_ON_CLOSE = (1).to_bytes(4, sys.byteorder) + bytes(4)
 
 
 class _Flow:
-    """One direction."""
+    """One direction of a pump."""
 
     def __init__(self, source: sockets.socket, target: sockets.socket) -> None:
         self.source = source

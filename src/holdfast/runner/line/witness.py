@@ -7,14 +7,11 @@ ask it, on the control connection. If that connection is lost, the answer is no.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from holdfast.runner.lean import Callable
+from holdfast.runner.loop import Loop, Timer
 
-    from holdfast.runner.loop import Loop, Timer
-
-    Learn = Callable[[bool], None]
-    Ask = Callable[[Learn], None]
+Learn = Callable[[bool], None]
+Ask = Callable[[Learn], None]
 
 PATIENCE_SECONDS = 10.0
 """A daemon that is silent for longer counts as dead."""
@@ -24,7 +21,8 @@ class Witness:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._ping: Callable[[int], None] | None = None
-        self._daemon = 0
+        self.daemon = 0
+        """A number for the present daemon; it changes each time that a daemon is lost."""
         self._asked = 0
         self._waiting: dict[int, tuple[Timer, Learn]] = {}
 
@@ -36,7 +34,7 @@ class Witness:
 
     def lost(self) -> None:
         self._ping = None
-        self._daemon += 1
+        self.daemon += 1
         for number in list(self._waiting):
             self.answered(number, alive=False)
 
@@ -47,21 +45,16 @@ class Witness:
             timer.cancel()
             learn(alive)
 
-    @property
-    def daemon(self) -> int:
-        """A number for the present daemon; it changes each time that a daemon is lost."""
-        return self._daemon
-
     # -- who wants to know -------------------------------------------------------------------------------------------
 
     def of_new_connection(self) -> Ask:
         """The question for a connection that is opened now, to be asked when it has ended. The answer may come at
         once."""
-        daemon = self._daemon
+        daemon = self.daemon
         return lambda learn: self._ask(daemon, learn)
 
     def _ask(self, daemon: int, learn: Learn) -> None:
-        if self._ping is None or daemon != self._daemon:
+        if self._ping is None or daemon != self.daemon:
             learn(False)
             return
         self._asked += 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from holdfast.runner.lean import signals
+from holdfast.runner.loop import Loop
 
 NULL_DEVICE = "/dev/null"
 KILL = signals.SIGKILL
-STOP = signals.SIGSTOP
 HALT_ROUNDS = 10
 """How often to look for children that were started while the others were stopped."""
 
@@ -107,7 +107,7 @@ def halted(root: int) -> set[int]:
         if not new:
             break
         for pid in new:
-            send_signal(pid, STOP)
+            send_signal(pid, signals.SIGSTOP)
         found |= new
     return found
 
@@ -120,17 +120,22 @@ def send_signal(pid: int, signum: int) -> None:
         return
 
 
-def become_expendable() -> None:
-    """Make this process the first to be killed when memory runs out, before the runner."""
+def enter(loop: Loop, sources: list[int]) -> None:
+    """Make a forked child a session of its own with these descriptors, from 0 on; only the first three are inherited.
+
+    Signals get the dispositions that programs expect: Python ignores SIGPIPE and SIGXFSZ. When memory runs out, the
+    child is killed before the runner.
+    """
+    loop.forget()
+    os.setsid()
+    for fd, source in enumerate(sources):
+        os.dup2(source, fd, inheritable=fd < 3)
+    os.closerange(len(sources), 4096)
+    for signum in (signals.SIGPIPE, signals.SIGXFSZ, signals.SIGINT, signals.SIGTERM, signals.SIGCHLD):
+        signals.signal(signum, signals.SIG_DFL)
+    signals.pthread_sigmask(signals.SIG_SETMASK, ())
     try:
         with open("/proc/self/oom_score_adj", "wb") as file:
             file.write(b"500")
     except OSError:
         return
-
-
-def reset_signals() -> None:
-    """Give a child the dispositions that programs expect; Python ignores SIGPIPE and SIGXFSZ."""
-    for signum in (signals.SIGPIPE, signals.SIGXFSZ, signals.SIGINT, signals.SIGTERM, signals.SIGCHLD):
-        signals.signal(signum, signals.SIG_DFL)
-    signals.pthread_sigmask(signals.SIG_SETMASK, ())

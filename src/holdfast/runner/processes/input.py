@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 
-from holdfast.runner.lean import deque
+from holdfast.runner.lean import Callable, deque
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Done = Callable[[bool], None]
-    """Called with True when the program's pipe has taken all bytes, with False when they will never be read."""
+Done = Callable[[bool], None]
+"""Called with True when the program's pipe has taken all bytes, with False when they will never be read."""
 
 HELD_BYTES = 1 << 20
 KEEP_NAMES = 256

@@ -9,18 +9,13 @@ import struct
 import termios
 import time
 
+from holdfast.protocol.frames import Header
 from holdfast.protocol.messages import STDERR, STDOUT
-from holdfast.runner.loop import READ, WRITE
-from holdfast.runner.output import Output
+from holdfast.runner.lean import Callable
+from holdfast.runner.loop import READ, WRITE, Loop
+from holdfast.runner.output import ProgramOutput
 from holdfast.runner.processes import children
 from holdfast.runner.processes.input import Input
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.loop import Loop
 
 CHUNK = 1 << 18
 DRAIN_READS = 64  # at the end: what is in the pipes, and not what a child in the background goes on to write
@@ -52,7 +47,7 @@ class Process:
         self.process_id = process_id
         self.label = label
         self.has_terminal = request.size is not None
-        self.output = Output(limit)
+        self.output = ProgramOutput(limit)
         self.told_of_cuts = ""
         self.started_at = time.time()
         self.ended_at: float | None = None
@@ -277,15 +272,9 @@ def _resize_terminal(terminal: int, rows: int, columns: int) -> None:
 def _become(loop: Loop, request: StartRequest, theirs: list[int]) -> None:
     """Become the program, in the child. It never returns; an error is reported by its number."""
     try:
-        loop.forget()
-        os.setsid()
-        for fd, source in enumerate(theirs):
-            os.dup2(source, fd, inheritable=fd < TELL)
+        children.enter(loop, theirs)
         if request.size is not None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # make it the controlling terminal of the new session
-        os.closerange(TELL + 1, 4096)
-        children.reset_signals()
-        children.become_expendable()
         os.chdir(request.cwd)
         os.write(TELL, str(_execute(request.argv, request.env)).encode())
     except OSError as error:

@@ -7,19 +7,12 @@ import os
 from holdfast.protocol import fields
 from holdfast.protocol.frames import Header
 from holdfast.protocol.messages import CUT, MAX_NOTICE_BYTES, MOST_PIECES, STDERR
-from holdfast.runner.feed import Feed
-from holdfast.runner.lean import signals
+from holdfast.runner.lean import Callable, signals
+from holdfast.runner.line.dial import Dialer
+from holdfast.runner.loop import Loop
+from holdfast.runner.output import OutputFeed
 from holdfast.runner.processes.process import Process, StartRequest
-from holdfast.runner.refused import Refused, explain
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.runner.line.dial import Dialer
-    from holdfast.runner.loop import Loop
-
-    Reply = Callable[..., None]
+from holdfast.runner.refused import Refused, Reply, explain, refuse
 
 KEEP_ENDED = 100
 KEEP_BYTES = 32 << 20
@@ -68,7 +61,7 @@ class ProcessTable:
         self._check_user(fields.optional_text(header, "user"))
         argv, label = self._argv(header)
         request = StartRequest(
-            argv, self._environment(header), self._cwd(header), _size(header), bool(header.get("input"))
+            argv, self._environment(header), self._cwd(header), _size(header.get("size")), bool(header.get("input"))
         )
         told_of_cuts = str(header.get("told_of_cuts") or "")
 
@@ -76,7 +69,7 @@ class ProcessTable:
             if errno:
                 del self._by_id[process_id]
                 error = explain(OSError(errno, os.strerror(errno)), argv[0])
-                reply({"error": {"code": error.code, "message": error.message}})
+                refuse(reply, error.code, error.message)
             else:
                 reply(process.describe())
 
@@ -173,7 +166,7 @@ class ProcessTable:
         process = self._find(header)
         connection = self._dialer.connect_stream(fields.text(header, "stream"))
         offset = fields.integer(header, "offset")
-        self._dialer.entrust(Feed(self._loop, connection, process.output, offset, _taker(process)))
+        self._dialer.entrust(OutputFeed(self._loop, connection, process.output, offset, _taker(process)))
         reply(process.describe())
 
     def _input(self, header: Header, body: bytes, reply: Reply) -> None:
@@ -191,8 +184,7 @@ class ProcessTable:
             if taken:
                 reply({})
             else:
-                message = f"process {process.process_id} does not read its input any more"
-                reply({"error": {"code": "conflict", "message": message}})
+                refuse(reply, "conflict", f"process {process.process_id} does not read its input any more")
 
         process.input.write_once(fields.optional_text(header, "write_id"), body, written, done)
 
@@ -202,7 +194,7 @@ class ProcessTable:
         reply({})
 
     def _resize(self, header: Header, _body: bytes, reply: Reply) -> None:
-        process, size = self._find(header), _size(header)
+        process, size = self._find(header), _size(header.get("size"))
         if not process.has_terminal or size is None:
             raise Refused("conflict", f"process {process.process_id} has no terminal")
         process.resize(*size)
@@ -231,8 +223,7 @@ class ProcessTable:
             process.discard()
 
 
-def _size(header: Header) -> tuple[int, int] | None:
-    size = header.get("size")
+def _size(size: object) -> tuple[int, int] | None:
     if size is None:
         return None
     if not isinstance(size, list) or len(size) != 2 or not all(isinstance(n, int) and 0 < n < 10000 for n in size):
@@ -251,11 +242,9 @@ def _taker(process: Process) -> Callable[[Header, bytes, Callable[[], None]], bo
     """A function for what a follower sends: input, its end, and the size of its window."""
 
     def take(header: Header, body: bytes, on_room: Callable[[], None]) -> bool:
-        size = header.get("resize")
+        size = _size(header.get("resize"))
         if size is not None:
-            rows_columns = _size({"size": size})
-            if rows_columns is not None:
-                process.resize(*rows_columns)
+            process.resize(*size)
         if process.input is None:
             return True
         if body:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 
 from holdfast.runner import linux
+from holdfast.runner.lean import Callable
 from holdfast.runner.loop import Loop
 from holdfast.runner.processes import children
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Bash:
@@ -19,9 +16,7 @@ class Bash:
     def __init__(
         self, loop: Loop, argv: list[str], env: dict[str, str], cwd: str, on_exit: Callable[[int], None]
     ) -> None:
-        self._loop = loop
         self._on_exit = on_exit
-        self.dismissed = False
         read_end, self._input = os.pipe2(os.O_CLOEXEC)
         try:
             self.pid = os.fork()
@@ -43,11 +38,6 @@ class Bash:
         except OSError:
             return  # bash is gone or stuck; its exit, or the shell's tick, is on its way
 
-    def dismiss(self, last_words: str) -> None:
-        """Ask it to end by itself, so that it can say by its exit status what it cannot say otherwise."""
-        self.dismissed = True
-        self.say(last_words)
-
     def reads_its_input(self) -> bool:
         """Whether its stdin is our pipe at this moment; during a command it is the command's."""
         try:
@@ -62,27 +52,16 @@ class Bash:
 
 
 def _become_bash(loop: Loop, argv: list[str], env: dict[str, str], cwd: str, read_end: int) -> None:
-    """In the child. Never returns."""
+    """Become bash, in the child. It never returns."""
     try:
-        loop.forget()
-        os.setsid()
-        linux.adopt_orphans()
         null = os.open(children.NULL_DEVICE, os.O_RDWR)
-        for fd, source in ((0, read_end), (1, null), (2, null)):
-            os.dup2(source, fd)
-        os.closerange(3, 4096)
-        children.reset_signals()
-        children.become_expendable()
-        _change_directory(cwd, env.get("HOME", "/"))
+        children.enter(loop, [read_end, null, null])
+        linux.adopt_orphans()
+        for path in (env.get("HOME", "/"), cwd):
+            try:
+                os.chdir(path)
+            except OSError:
+                continue
         os.execve(argv[0], argv[1:], env)  # noqa: S606 - this is how a shell starts
     finally:
         os._exit(127)
-
-
-def _change_directory(*candidates: str) -> None:
-    for path in candidates:
-        try:
-            os.chdir(path)
-        except OSError:
-            continue
-        return

@@ -1,4 +1,4 @@
-"""What we say to bash, as text.
+"""The text that we give to bash.
 
 A command never travels on a descriptor that it could read or forge. Bash runs interactively, without a terminal,
 and reads its own input from a pipe. For each command it gets one line there, which
@@ -71,18 +71,14 @@ class State:
         self._function_names = {
             line[:-4].decode("utf-8", "replace") for line in self._functions.split(b"\n") if line.endswith(b" () ")
         }
+        self.ends_on_failure = b"errexit" in self._options
+        """Whether a failing word of ours would end the shell."""
+        self.has_debug_trap = b" DEBUG\n" in self._traps
+        """Whether every word in this shell, ours too, runs a trap first."""
+        self.idle_timeout = b" TMOUT=" in self._variables
+        """Whether bash would end itself when nobody talks to it."""
         if builtin_is_hidden:  # the report had to remove that function to come about
             self._function_names.add("builtin")
-
-    @property
-    def ends_on_failure(self) -> bool:
-        """Whether a failing word of ours would end the shell."""
-        return b"errexit" in self._options
-
-    @property
-    def has_debug_trap(self) -> bool:
-        """Whether every word in this shell, ours too, runs a trap first."""
-        return b" DEBUG\n" in self._traps
 
     @property
     def bends_groups(self) -> bool:
@@ -96,11 +92,6 @@ class State:
         prompt = self._variables[start : self._variables.find(b"\ndeclare -", start)] if start >= 0 else b""
         hooks = b" PROMPT_COMMAND=" in self._variables or b" PS0=" in self._variables
         return hooks or b"$(" in prompt or b"`" in prompt
-
-    @property
-    def idle_timeout(self) -> bool:
-        """Whether bash would end itself when nobody talks to it."""
-        return b" TMOUT=" in self._variables
 
     def has_function(self, name: str) -> bool:
         return name in self._function_names
@@ -191,7 +182,7 @@ def command_line(
 
 
 def _report(directory: str, token: str, *, in_fork: bool, first: str = "") -> str:
-    """Without a fork, which is half of the cost of a short command; except where something would speak into it.
+    """The report, without a fork, which costs half as much as a short command, except where a trap would write into it.
 
     The ``||`` keeps ``set -e`` from taking a word of ours for a failure of the user's; an assignment is the one
     thing that no alias and no function can catch.

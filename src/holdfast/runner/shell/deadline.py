@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import time
 
-from holdfast.runner.lean import signals
+from holdfast.runner.lean import Callable, signals
+from holdfast.runner.loop import Loop
 from holdfast.runner.processes import children
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.runner.loop import Loop
+from holdfast.runner.shell.command import Command
 
 ABORT_SIGNAL = signals.SIGRTMAX - 3
 STAGES = ((signals.SIGINT, 0.5), (signals.SIGTERM, 0.5), (signals.SIGKILL, 0.5))
@@ -23,47 +19,54 @@ TICK_SECONDS = 0.02
 
 
 class Deadline:
-    """The clock of one command."""
+    """The clock of one command. ``on_tick`` is called every moment once it has passed."""
 
     def __init__(
         self,
         loop: Loop,
         shell: int,
-        earlier: list[int],
-        seconds: float,
+        command: Command,
         is_past_command: Callable[[], bool],
         on_tick: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._shell = shell
+        self._earlier = children.children_of(shell)
+        self._command = command
         self._is_past_command = is_past_command
-        self._earlier = earlier
         self._on_tick = on_tick
         self._signalled: dict[int, int] = {}
         self._victims: set[int] = set()
+        self._spares_report = False
         self._passed_at = 0.0
         self._stage = 0
-        self._timer = loop.after(seconds, self._pass)
-
-    @property
-    def passed(self) -> bool:
-        return self._passed_at > 0
+        self._timer = loop.after(command.job.timeout, self.pass_now)
 
     def cancel(self) -> None:
         self._timer.cancel()
 
     def pass_now(self) -> None:
-        """End the command before its time."""
-        if not self.passed:
-            self._timer.cancel()
-            self._pass()
+        """Call the command off: its time is over, or somebody cancels it."""
+        if not self._passed_at:
+            self.cancel()
+            self._passed_at = time.monotonic()
+            self._command.call_off()
+            self._step()
 
     def nothing_left(self) -> bool:
         """Whether all that the command started is gone."""
         return not self._find_victims()
 
+    def new_children(self) -> list[int]:
+        """The children that the shell did not have before the command."""
+        return [pid for pid in children.children_of(self._shell) if pid not in self._earlier]
+
+    def spare_report(self) -> None:
+        """Signal no more children, because nothing is left: those that come now write the shell's report."""
+        self._spares_report = True
+
     def shell_is_gone(self, then: Callable[[], None]) -> None:
-        """The shell died in the middle of this: go on with its orphans, then call back."""
+        """Go on with the orphans of a shell that died in the middle of this, then call back."""
         self._shell = 0
 
         def tick() -> None:
@@ -72,10 +75,6 @@ class Deadline:
                 then()
 
         self._on_tick = tick
-
-    def _pass(self) -> None:
-        self._passed_at = time.monotonic()
-        self._step()
 
     def _step(self) -> None:
         self._stage = self._stage_now()
@@ -93,9 +92,11 @@ class Deadline:
         return len(STAGES)
 
     def _find_victims(self) -> set[int]:
+        if self._spares_report or not self._command.begun():
+            return set()
         roots = [pid for pid in self._victims if children.is_alive(pid)]
         if self._shell:
-            roots += [pid for pid in children.children_of(self._shell) if pid not in self._earlier]
+            roots += self.new_children()
         spared = children.descendants_of(self._earlier)
         found = children.descendants_of(roots) - spared
         self._victims = {pid for pid in found if children.is_alive(pid)}
@@ -115,8 +116,8 @@ class Deadline:
             return
         if self._stage >= len(STAGES):
             children.send_signal(self._shell, signals.SIGKILL)
-        elif self._is_past_command():
-            return  # it has given up the command already; another interrupt would hit its report
+        elif self._is_past_command() or not self._command.begun():
+            return  # it has given up the command already, or will find none; an interrupt would hit its report
         elif self._signalled.get(self._shell) != self._stage:
             self._signalled[self._shell] = self._stage
             children.send_signal(self._shell, ABORT_SIGNAL)

@@ -114,7 +114,7 @@ def define(directory: str) -> str:
 
 
 def write(directory: str) -> None:
-    """The files that the trap and the rest consist of. A shell without them is as good, but its end is silent."""
+    """Write the files that the trap and the rest consist of. A shell without them works, but its end is silent."""
     texts = {
         "end": _END,
         "tell": _TELL.replace("DIRECTORY", directory).replace("PROBE", _PROBE).replace("DUMP", _DUMP),

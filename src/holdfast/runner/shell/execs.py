@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from holdfast.protocol import fields
-from holdfast.runner.lean import deque
-from holdfast.runner.output import Output
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from holdfast.runner.lean import Callable, deque
+from holdfast.runner.output import ProgramOutput
 
 KEEP_RESULTS = 100
 KEEP_BYTES = 16 << 20
@@ -25,7 +21,7 @@ class Exec:
         self.cwd = fields.optional_text(options, "cwd")
         self.timeout = fields.integer(options, "timeout_ms") / 1000
         self.request = hash((cmd, stdin, tuple(self.env.items()), self.cwd, options.get("shell")))
-        self.output = Output(fields.integer(options, "limit"))
+        self.output = ProgramOutput(fields.integer(options, "limit"))
         self.cancelled = False
         self.on_cancel: Callable[[], None] | None = None
         self.result: dict[str, object] | None = None
@@ -47,12 +43,12 @@ class Exec:
         self._tell()
 
     def fail(self, code: str, message: str) -> None:
-        """The command could not be run at all."""
+        """Note that the command could not be run at all."""
         self.error = (code, message)
         self._tell()
 
     def cancel(self) -> None:
-        """Have it end, if it has not yet. Whoever runs it, or will, is told; its result says ``cancelled``."""
+        """End the command, if it has not ended yet. Its shell is told, and its result says ``cancelled``."""
         if not self.done and not self.cancelled:
             self.cancelled = True
             if self.on_cancel is not None:
@@ -82,7 +78,7 @@ class Exec:
         return {**self._summary(), "segment_bytes": len(segments)}, segments + self.output.ring.content()
 
 
-class Execs:
+class ExecTable:
     """All commands that can still be asked about. Old results go when there are too many, or too large ones."""
 
     def __init__(self) -> None:

@@ -11,15 +11,12 @@ hold all of them: what is used again was looked at before, and whatever is odd a
 from __future__ import annotations
 
 import os
+import struct
 
 from holdfast.protocol.messages import STDERR, STDOUT
+from holdfast.runner import linux
+from holdfast.runner.lean import Callable
 from holdfast.runner.loop import EACH_CHANGE, READ, Loop
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.runner.shell.write_order import WriteOrder
 
 NAMES = ("cmd", "begun", "line", "status", "in", "out", "err", "result", "state")
 _LASTING = ("cmd", "begun", "out", "err", "result", "state")
@@ -27,10 +24,53 @@ _OUTPUTS = ((STDOUT, "out"), (STDERR, "err"))
 _CHUNK = 1 << 16
 _READ_END = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_END = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_INOTIFY_EVENT = struct.Struct("iIII")
+_WRITES = 2  # IN_MODIFY
+
+
+class WriteOrder:
+    """Tells which of a command's two outputs was written to, in order, as the kernel reports it by inotify.
+
+    One instance serves a shell for its lifetime: making one is cheap, but closing one waits for the whole kernel. Where
+    inotify cannot be had, it just knows nothing.
+    """
+
+    def __init__(self) -> None:
+        self._fd = linux.inotify()
+        self._streams: dict[int, int] = {}
+        self._asked = False
+
+    def follow(self, pipes: list[str]) -> None:
+        """Follow these pipes from now on, and forget earlier ones."""
+        self._streams = {}
+        for stream, path in enumerate(pipes):
+            try:
+                self._streams[linux.watch(self._fd, path, _WRITES)] = stream
+            except OSError:
+                continue
+
+    def start_over(self) -> None:
+        """Forget what was written before, because the same pipes carry another command now."""
+        if self._asked:
+            self.runs()
+            self._asked = False
+
+    def runs(self) -> list[int]:
+        """The streams that were written to since the last call; several writes to one in a row may count as one."""
+        self._asked = True
+        if self._fd < 0:
+            return []
+        try:
+            events = os.read(self._fd, _CHUNK)
+        except BlockingIOError:
+            return []
+        whole = len(events) - len(events) % _INOTIFY_EVENT.size
+        numbers = [event[0] for event in _INOTIFY_EVENT.iter_unpack(events[:whole])]
+        return [self._streams[number] for number in numbers if number in self._streams]
 
 
 class Pipes:
-    """Raises OSError when they cannot be made, or used once more."""
+    """The files and pipes of one command. Raises OSError when they cannot be made, or used once more."""
 
     def __init__(self, loop: Loop, order: WriteOrder, directory: str) -> None:
         self._loop = loop
@@ -70,7 +110,7 @@ class Pipes:
         self._order.follow([f"{self.directory}/{name}" for _stream, name in _OUTPUTS])
 
     def _hold_outputs(self) -> None:
-        """Be a writer too: so bash may come and go without an event, which would wake us for nothing."""
+        """Open the outputs for writing, too, so that bash can come and go without an event, which would wake us."""
         for stream, name in _OUTPUTS:
             self._held[stream] = os.open(f"{self.directory}/{name}", _WRITE_END)
 
@@ -84,7 +124,7 @@ class Pipes:
         return on_event
 
     def pause_outputs(self) -> None:
-        """Somebody follows the output and is slower than the command: let the command wait for them."""
+        """Stop reading, so that the command waits for a follower that is slower than it."""
         self._paused = True
         for fd in self.outputs.values():
             self._loop.unwatch(fd)
@@ -105,7 +145,7 @@ class Pipes:
         on_state: Callable[[int], None],
         on_output: Callable[[], None],
     ) -> None:
-        """Make ready for this command."""
+        """Prepare the pipes for this command."""
         if len(self.outputs) < len(_OUTPUTS):
             raise FileNotFoundError("an output was hung up")
         for name in _LASTING:
@@ -122,8 +162,23 @@ class Pipes:
         """Whether bash has opened the outputs. That a file was emptied is not undone by removing it."""
         return os.fstat(self._begun).st_size == 0
 
+    def take_back(self) -> None:
+        """Make sure that a bash that has not begun yet finds nothing to run.
+
+        It empties ``begun`` before it reads ``cmd``; where it reads ``cmd`` earlier, for ``eval``, it runs nothing if
+        it cannot open ``begun``. So whoever finds, after this, that it has not begun can be sure that it never will.
+        """
+        os.ftruncate(self._cmd, 0)
+        begun = f"{self.directory}/begun"
+        try:
+            if os.path.lexists(begun):
+                os.unlink(begun)
+            os.symlink("cmd/nothing", begun)
+        except OSError:
+            return  # a command has been there
+
     def add_file(self, name: str, data: bytes) -> str:
-        """One more file, for this command only."""
+        """Write one more file, for this command only, and return its path."""
         path = f"{self.directory}/{name}"
         self._extra.append(name)
         fd = _create(path)
@@ -134,7 +189,7 @@ class Pipes:
         return path
 
     def end_outputs(self) -> None:
-        """The command is over. What its background children hold stays open for them, until they let go of it."""
+        """Close the outputs at the end of the command; those that its background children hold stay open for them."""
         self._release_held()
         ended = [stream for stream, fd in self.outputs.items() if read(fd, _CHUNK) == b""]
         if len(ended) == len(_OUTPUTS) and self._can_hold_outputs():
@@ -155,7 +210,7 @@ class Pipes:
         os.close(fd)
 
     def lay_down(self) -> bool:
-        """The report was read to the end, too. Whether another command may come: nobody writes any more."""
+        """Clean up once the report is read to the end; True if nobody writes any more, so another command may come."""
         if not self._held:
             return False
         self._ignore_everything()
@@ -168,7 +223,7 @@ class Pipes:
         return True
 
     def _ignore_everything(self) -> None:
-        """What comes through them now belongs to no command; it is read, so that nobody is stuck with it."""
+        """Read and drop what comes through them now: it belongs to no command, and nobody must be stuck with it."""
         self._on_result = lambda: _discard(self.result)
         self._on_state = lambda _events: _discard(self.state)
         self._on_output = lambda: _discard(*self.outputs.values())
@@ -176,7 +231,7 @@ class Pipes:
     # -- trouble -----------------------------------------------------------------------------------------------------
 
     def renew_state(self) -> None:
-        """Another pipe in its place, which nobody has hung up, and which speaks of everything."""
+        """Put another state pipe in its place, which nobody has hung up, and watch it for everything."""
         if self.state >= 0:
             self._loop.unwatch(self.state)
             os.close(self.state)
@@ -190,7 +245,7 @@ class Pipes:
         self.listen_to_state()
 
     def listen_to_state(self) -> None:
-        """From now on be told of each line and not only of the end."""
+        """Watch the state pipe for each line from now on, and not only for the end."""
         self._loop.watch(self.state, READ, lambda events: self._on_state(events))
 
     def hush_state(self) -> None:
@@ -199,7 +254,7 @@ class Pipes:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def paths(self) -> set[str]:
-        """All that is ours on disk."""
+        """All paths that are ours on disk."""
         return {self.directory, *[f"{self.directory}/{name}" for name in NAMES]}
 
     @property
@@ -208,7 +263,7 @@ class Pipes:
         return bool(self.outputs) or self.state >= 0
 
     def close(self, *, outputs: bool) -> None:
-        """Let go of everything but, if so asked, the outputs that background children still write to."""
+        """Close and remove everything; without ``outputs``, those that background children still write to stay open."""
         self._close_files()
         if outputs or self._held:
             self._release_held()
@@ -256,7 +311,7 @@ def _create(path: str) -> int:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """From the beginning of the file."""
+    """Write from the beginning of the file."""
     done = 0
     while done < len(data):
         done += os.pwrite(fd, data[done:] if done else data, done)

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import os
 
+from holdfast.protocol.frames import Header
 from holdfast.runner.shell.bash_text import STATE_SECTIONS, State, quote
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.shell.shell import Shell
+from holdfast.runner.shell.last_known import LastKnown
 
 
-def pack(shells: dict[str, Shell]) -> tuple[Header, bytes]:
+def pack(shells: dict[str, LastKnown]) -> tuple[Header, bytes]:
     listed: list[Header] = []
     body = bytearray()
-    for name, shell in shells.items():
-        cwd, state = shell.saved()
+    for name, known in shells.items():
+        state = known.state
         dump = state.dump if state is not None else b""
         hidden = state is not None and state.builtin_is_hidden
-        listed.append({"name": name, "cwd": cwd, "hidden": hidden, "bytes": len(dump)})
+        listed.append({"name": name, "cwd": known.cwd, "hidden": hidden, "bytes": len(dump)})
         body += dump
     return {"shells": listed}, bytes(body)
 
 
 def unpack(header: Header, body: bytes, own: dict[str, str | None]) -> dict[str, tuple[str, State | None]]:
-    """The reverse, with the variables in ``own`` set so, or (None) unset, whatever they were.
+    """Unpack saved shells, with the variables in ``own`` set so, or (None) unset, whatever they were.
 
     Raises ``ValueError`` or ``TypeError`` on what we never wrote.
     """

@@ -1,8 +1,9 @@
 """A stateful shell: one long-lived bash, its queue of commands, and its replacement when it dies.
 
 Commands run one at a time. While one runs, one of four things happens: bash reports its end; the deadline passes
-(``deadline.py``); bash itself ends; or bash is past the command without a report, because an interrupt took it or the
+(``deadline``); bash itself ends; or bash is past the command without a report, because an interrupt took it or the
 command broke its means to report. In every case the exec finishes and the next command finds a shell that works.
+``machine`` has the phases that a shell, a command and its report go through.
 """
 
 from __future__ import annotations
@@ -10,29 +11,25 @@ from __future__ import annotations
 import os
 import time
 
-from holdfast.runner.lean import deque
+from holdfast.runner.lean import Callable, deque
+from holdfast.runner.loop import Loop, Timer
 from holdfast.runner.processes import children
-from holdfast.runner.shell import bash_text, end_hook
+from holdfast.runner.shell import bash_text, end_hook, machine
 from holdfast.runner.shell.bash import Bash
 from holdfast.runner.shell.bash_text import State
 from holdfast.runner.shell.command import Command
 from holdfast.runner.shell.deadline import Deadline
-from holdfast.runner.shell.pipes import Pipes
-from holdfast.runner.shell.write_order import WriteOrder
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.runner.loop import Loop, Timer
-    from holdfast.runner.shell.execs import Exec
+from holdfast.runner.shell.execs import Exec
+from holdfast.runner.shell.last_known import LastKnown
+from holdfast.runner.shell.pipes import Pipes, WriteOrder
 
 BEGIN_SECONDS = 5.0
+"""How long bash may take to begin on a command before the command is given to another one."""
 HOOK_SECONDS = 1.0
 """The same for a shell that runs something of the user's before each prompt, which may take as long as it likes."""
 TICK_SECONDS = 0.25
 ANSWER_SECONDS = 1.0
-"""How long a shell that is free may take over a request for its report before it is taken for one that cannot."""
+"""How long a shell that is free may take to answer a request for its report before it counts as unable to."""
 IDLE_SECONDS = 0.4
 REPORT_SECONDS = 3.0
 TIMED_OUT = 124
@@ -62,26 +59,21 @@ class Shell:
         self._directory = f"{directory}/{name}"
         self._restore_file = f"{self._directory}/restore"
         self._make_order = make_order
-        self._cwd = cwd
         self._order = WriteOrder()
+        self.known = LastKnown(cwd, self._directory)
+        self._phase = machine.ABSENT
         self._bash: Bash | None = None
-        self._state: State | None = None
-        self._has_end_hook = False
-        self._before_end: tuple[str, State | None] | None = None
-        self._count = 0
-        self._queue: deque[Exec] = deque()
         self._command: Command | None = None
-        self._reporting: Command | None = None
+        """The command that bash has, or whose report is awaited."""
         self._deadline: Deadline | None = None
-        self._earlier: list[int] = []
+        self._queue: deque[Exec] = deque()
         self._restarted = False
-        self._last_status = 0
-        self._attempt = 0
-        self._tick: Timer | None = None
+        """Whether bash has ended since the last result."""
+        self._timer: Timer | None = None
         self._keep_awake: Timer | None = None
-        self._report_timer: Timer | None = None
         self._background: list[Command] = []
         self._spare: Pipes | None = None
+        self._count = 0
         os.makedirs(self._directory, 0o700, exist_ok=True)
 
     def submit(self, job: Exec) -> None:
@@ -90,170 +82,135 @@ class Shell:
 
     def warm_up(self) -> None:
         """Start bash before the first command asks for it."""
-        if self._bash is None:
+        if self._phase == machine.ABSENT:
             try:
-                self._bash = self._start_bash()
+                self._ensure_bash()
             except OSError:
                 return  # no process to be had now; the next command tries again and says so
 
     @property
     def busy(self) -> bool:
         """Whether a command runs, or waits."""
-        return self._command is not None or bool(self._queue)
+        return self._phase in machine.WITH_COMMAND or bool(self._queue)
 
     @property
     def settled(self) -> bool:
-        """Whether the state after the last command has been told."""
-        return not self.busy and self._reporting is None
-
-    def saved(self) -> tuple[str, State | None]:
-        """Its directory and state: what a new one needs to go on from here."""
-        return self._cwd, self._state
+        """Whether the state after the last command is known."""
+        return self._phase in machine.READY and not self._queue
 
     def continue_from(self, cwd: str, state: State | None) -> None:
-        """Before its first command: become the shell that was saved."""
-        self._cwd, self._state = cwd, state
+        """Become the shell that was saved; before the first command."""
+        self.known.cwd, self.known.state = cwd, state
         self.warm_up()
 
-    def discard(self) -> None:
-        """End a shell that never ran a command and never will."""
-        self._kill()
+    def _happen(self, event: str) -> None:
+        self._phase = machine.following(machine.SHELL, self._phase, event)
 
     # -- one command -------------------------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        """The next in the queue, once the one before has ended and its shell has told its state."""
-        if self._command is None and self._reporting is None and self._queue:
+        """Run the next in the queue, once the one before has ended and bash has reported its state."""
+        if self._phase in machine.READY and self._queue:
             self._run(self._queue.popleft(), attempt=1)
 
     def _next_soon(self) -> None:
-        """Not at once: a long queue of quick commands would nest as deep as it is long."""
+        """Run it, but not at once: a long queue of quick commands would nest as deep as it is long."""
         self._loop.after(0, self._next if self._queue else self.warm_up)
 
     def _run(self, job: Exec, attempt: int) -> None:
+        """Give a command to bash, or say why not."""
         if job.cancelled:
-            job.finish(self._result(CANCELLED, 0.0, cancelled=True))
-            self._next_soon()
-            return
-        problem = _cwd_problem(job.cwd)
-        if problem:
+            job.finish(self._result(CANCELLED, 0.0, timed_out=False, cancelled=True))
+        elif problem := _cwd_problem(job.cwd):
             job.fail("bad_input", problem)
-            self._next_soon()
+        elif prepared := self._prepare(job, attempt):
+            self._give(*prepared)
             return
-        self._attempt = attempt
-        try:
-            bash = self._bash = self._bash or self._start_bash()
-            last_status = 0 if self._state is None or self._state.ends_on_failure else self._last_status
-            command = self._prepare(job, last_status)
-        except OSError as error:
-            if attempt < ATTEMPTS:
-                self._make_order()
-                self._run(job, attempt + 1)
-                return
-            job.fail("unavailable", f"the sandbox cannot start a command now: {error.strerror}; free some resources")
-            self._next_soon()
-            return
+        self._next_soon()
+
+    def _prepare(self, job: Exec, attempt: int) -> tuple[Bash, Command] | None:
+        """A bash and the command for it; or None if there cannot be any now, which the job is told."""
+        while True:
+            try:
+                return self._ensure_bash(), self._make_command(job, attempt)
+            except OSError as error:
+                if attempt >= ATTEMPTS:
+                    reason = f"the sandbox cannot start a command now: {error.strerror}; free some resources"
+                    job.fail("unavailable", reason)
+                    return None
+            attempt += 1
+            self._make_order()
+
+    def _give(self, bash: Bash, command: Command) -> None:
+        self._happen(machine.GIVE)
         self._command = command
-        self._earlier = children.children_of(bash.pid)
-        self._deadline = Deadline(
-            self._loop, bash.pid, self._earlier, job.timeout, self._is_past_command, self._on_deadline_tick
-        )
-        job.on_cancel = self._deadline.pass_now
-        self._tick = self._loop.after(TICK_SECONDS, self._look)
-        recall = last_status != 0
-        line = bash_text.command_line(
-            command.pipes.directory,
-            command.token,
-            command.stdin,
-            job.env,
-            job.cwd,
-            self._cwd,
-            self._state,
-            recall=recall,
-            first=self._words_first(command),
-            after=command.words_after,
-        )
-        bash.say(command.give(line))
+        self._deadline = Deadline(self._loop, bash.pid, command, self._is_past_command, self._on_deadline_tick)
+        command.job.on_cancel = self._deadline.pass_now
+        self._timer = self._loop.after(TICK_SECONDS, self._look)
+        bash.say(command.line)
 
-    def _words_first(self, command: Command) -> str:
-        """So that the state is told if this command ends the shell, whatever it and those before do with EXIT traps."""
-        words = "" if self._has_end_hook else f"{end_hook.keep(self._directory)}; "
-        shadowed = self._state is not None and (self._state.has_debug_trap or self._state.has_function("trap"))
-        if end_hook.needs_function(command.job.cmd) and not shadowed:
-            words += f"{end_hook.define(self._directory)}; "
-            command.words_after = f"{end_hook.UNDEFINE}; "
-        return words
-
-    def _prepare(self, job: Exec, last_status: int) -> Command:
-        """With the pipes of the command before, if they are as they were; else with new ones."""
+    def _make_command(self, job: Exec, attempt: int) -> Command:
+        """Make a command, with the pipes of the one before if they are as they were, else with new ones."""
         spare, self._spare = self._spare, None
         if spare is not None:
             try:
-                return Command(self._loop, self._order, spare, job, last_status, self._on_report)
+                return Command(self._loop, self._order, spare, job, attempt, self.known, self._on_report)
             except OSError:
-                pass  # somebody has been at them
+                pass  # a command has changed them
         self._count += 1
         pipes = Pipes(self._loop, self._order, f"{self._directory}/{self._count}")
-        return Command(self._loop, self._order, pipes, job, last_status, self._on_report)
+        return Command(self._loop, self._order, pipes, job, attempt, self.known, self._on_report)
 
     def _on_report(self, command: Command) -> None:
-        """Something came through a command's result or state pipe."""
-        if command.state is not None and command.reported:
-            had_debug_trap = self._state is not None and self._state.has_debug_trap
-            dump, self._has_end_hook = end_hook.split(command.state, self._directory)
-            self._state = State(dump, builtin_is_hidden=command.asked_past_shadows)
-            self._before_end = None
+        """Take what came through a command's result or state pipe."""
+        if command.dump is not None and command.report in machine.CLOSED:
+            past_shadows = command.report == machine.UNCOVERED
+            spoiled = self.known.take_report(command.dump, builtin_is_hidden=past_shadows)
             self._stay_awake()
-            if self._state.has_debug_trap and not had_debug_trap and not command.asked_again:
-                self._ask_again(command)  # the new trap has spoken into this report
-        if command is self._command:
+            if spoiled and command.may(machine.ASK):
+                self._ask(command, machine.ASK)
+        if command is not self._command:
+            return
+        if self._phase in machine.WITH_COMMAND:
             self._advance(command)
-        elif command.reported:
-            self._close(command)
-            if command is self._reporting:
-                self._end_report()
-                self._next()
+        elif command.report in machine.CLOSED:
+            self._end_report(command)
+            self._next()
 
     def _advance(self, command: Command) -> None:
+        """Note how the command ended, if that is known by now, and finish it once nothing of it is left."""
         if command.status is None:
-            if command.reported:
-                self._ask_past_shadows(command)
-        elif self._attempt == 1 and not command.begun():
-            command.never_ran = True
-            self._kill()
-        elif self._deadline is None or not self._deadline.passed:
+            if command.may(machine.ASK_PAST):
+                self._ask(command, machine.ASK_PAST)
+            return
+        command.end()
+        if command.phase == machine.MISSED:
+            self.kill()
+        elif command.phase == machine.ENDED or self._nothing_left():
             self._finish(command.status)
-        elif self._deadline.nothing_left():
-            self._finish(TIMED_OUT)
 
-    def _ask_past_shadows(self, command: Command) -> None:
-        """The report is unreadable: what it is made of is hidden by functions, or disabled. Ask past that, once."""
-        if self._bash is not None and not command.asked_past_shadows and self._listen_again(command):
-            command.asked_past_shadows = True
-            self._bash.say(bash_text.report_past_shadows(command.pipes.directory, command.token))
-
-    def _ask_again(self, command: Command) -> None:
-        """The line was abandoned before its report."""
-        if self._bash is not None and self._listen_again(command):
-            place = command.pipes.directory, command.token, self._cwd if command.job.cwd else None
-            self._bash.say(bash_text.report_again(*place, command.words_after))
-
-    def _listen_again(self, command: Command) -> bool:
-        for repair in (self._make_order, self._dismiss):
+    def _ask(self, command: Command, event: str) -> None:
+        """Ask bash once more for a report that was abandoned or is unreadable; ``event`` says how."""
+        if self._bash is None:
+            return
+        command.ask(event)
+        for repair in (self._make_order, lambda: self._dismiss(command)):
             try:
                 command.listen_again()
-                return True
             except OSError:  # a command has removed, locked or filled our directory
                 repair()
-        return False
+            else:
+                self._bash.say(command.request_for_report(self.known.cwd))
+                return
 
-    def _dismiss(self) -> None:
+    def _dismiss(self, command: Command) -> None:
         """Have bash tell by its own exit how the command ended; it can do nothing else any more."""
+        command.ask(machine.DISMISS)
         if self._bash is not None:
-            self._bash.dismiss(bash_text.LAST_WORDS)
+            self._bash.say(bash_text.LAST_WORDS)
 
     def paths(self) -> set[str]:
-        """All that is this shell's on disk."""
+        """All files of this shell."""
         pipes = [command.pipes for command in (*self._background, self._command) if command is not None]
         pipes += [self._spare] if self._spare is not None else []
         own = {self._directory, self._restore_file, *[f"{self._directory}/{name}" for name in end_hook.NAMES]}
@@ -264,73 +221,84 @@ class Shell:
         command, bash = self._command, self._bash
         return command is not None and bash is not None and command.begun() and bash.reads_its_input()
 
+    def _nothing_left(self) -> bool:
+        return self._deadline is None or self._deadline.nothing_left()
+
     def _on_deadline_tick(self) -> None:
-        """Called while what a timed-out command started is being killed."""
-        command, deadline = self._command, self._deadline
-        if command is None or deadline is None or not deadline.nothing_left():
+        """Look, while what a called-off command started is being killed, whether that is done."""
+        command = self._command
+        if command is None or not self._nothing_left():
             return
-        if command.status is not None:
+        if command.phase not in machine.OPEN:
             self._finish(TIMED_OUT)
-        elif self._is_past_command() and not command.asked_again:
-            self._ask_again(command)
+        elif command.may(machine.ASK) and self._is_past_command():
+            self._ask_alone(command)
 
     def _look(self) -> None:
-        """Every quarter of a second during a command: is the shell still able to end it?"""
+        """Look, every quarter of a second during a command, whether the shell is still able to end it."""
         command, bash = self._command, self._bash
         if command is None or bash is None:
             return
-        self._tick = self._loop.after(TICK_SECONDS, self._look)
-        if self._deadline is not None and self._deadline.passed:
+        self._timer = self._loop.after(TICK_SECONDS, self._look)
+        if command.phase in machine.CALLED_OFF:
             return
         if not command.begun():
             if time.monotonic() - command.started > self._patience(command):
-                self._kill()
-        elif command.status is None and self._is_past_command() and not self._is_busy(bash):
-            if not command.asked_again:
-                self._ask_again(command)
+                self.kill()
+        elif self._is_past_command() and not self._is_busy(bash):
+            if command.may(machine.ASK):
+                self._ask_alone(command)
             elif time.monotonic() - command.asked_at < ANSWER_SECONDS:
                 return
-            elif not bash.dismissed:
-                command.asked_at = time.monotonic()
-                self._dismiss()
+            elif command.may(machine.DISMISS):
+                self._dismiss(command)
             else:
-                self._kill()
+                self.kill()
+
+    def _ask_alone(self, command: Command) -> None:
+        """Ask again when nothing of the command is left: what the shell starts now is its report."""
+        if self._deadline is not None:
+            self._deadline.spare_report()
+        self._ask(command, machine.ASK)
 
     def _patience(self, command: Command) -> float:
-        """How long to wait until the shell begins on a command before it is given to another one."""
-        if self._attempt > 1 or self._state is None or not self._state.has_prompt_hook:
+        """How long to wait until bash begins on a command before the command is given to another one."""
+        state = self.known.state
+        if command.attempt > 1 or state is None or not state.has_prompt_hook:
             return BEGIN_SECONDS  # a new shell has no such hooks
         return min(HOOK_SECONDS, command.job.timeout / 2)
 
     def _is_busy(self, bash: Bash) -> bool:
-        """Whether the shell computes, or has a child that it did not have before this command."""
-        if children.computes(bash.pid):
-            return True
-        return any(child not in self._earlier for child in children.children_of(bash.pid))
+        """Whether bash computes, or has a child that it did not have before this command."""
+        return children.computes(bash.pid) or (self._deadline is not None and bool(self._deadline.new_children()))
 
     def _finish(self, exit_code: int) -> None:
-        command = self._command
+        """Tell the result. The report may still be to come."""
+        command, bash = self._command, self._bash
         if command is None:
             return
-        stopped = self._deadline is not None and self._deadline.passed
-        cancelled = stopped and command.job.cancelled
+        called_off = command.phase in machine.CALLED_OFF
+        cancelled = called_off and command.job.cancelled
+        started = 0.0 if command.phase == machine.NOT_RUN else command.started
         self._stop_watching()
-        command.drain()
-        self._cwd = self._believable_cwd(command.cwd)
-        self._last_status = 0 if self._bash is None else exit_code
-        code = CANCELLED if cancelled else TIMED_OUT if stopped else exit_code
-        timed_out = stopped and not cancelled
-        command.job.finish(self._result(code, command.started, timed_out=timed_out, cancelled=cancelled))
+        self._happen(machine.FINISH)
+        command.drain(machine.TELL)
+        if bash is not None:
+            self.known.learn_directory(command.cwd, bash.pid)
+        exit_code = TIMED_OUT if called_off else exit_code
+        self.known.status = 0 if bash is None else exit_code
+        code = CANCELLED if cancelled else exit_code
+        result = self._result(code, started, timed_out=called_off and not cancelled, cancelled=cancelled)
+        command.job.finish(result)
         self._restarted = False
         self._retire(command)
         self._next_soon()
 
-    def _result(
-        self, exit_code: int, started: float, *, timed_out: bool = False, cancelled: bool = False
-    ) -> dict[str, object]:
+    def _result(self, exit_code: int, started: float, *, timed_out: bool, cancelled: bool) -> dict[str, object]:
+        """The result as it is sent. A command that never ran has no duration."""
         return {
             "exit_code": exit_code,
-            "cwd": self._cwd,
+            "cwd": self.known.cwd,
             "timed_out": timed_out,
             "cancelled": cancelled,
             "shell_restarted": self._restarted,
@@ -338,29 +306,10 @@ class Shell:
         }
 
     def _stop_watching(self) -> None:
-        self._command = None
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._tick is not None:
-            self._tick.cancel()
-
-    def _believable_cwd(self, reported: str | None) -> str:
-        """What the shell says, if that is where it is; PWD is only a variable, and ``cd`` a word."""
-        if self._bash is None:
-            return self._cwd
-        where = f"/proc/{self._bash.pid}/cwd"
-        try:
-            actual = os.readlink(where)
-        except OSError:
-            return reported or self._cwd
-        if reported == actual:
-            return actual
-        try:
-            if reported and reported.startswith("/") and os.path.samestat(os.stat(reported), os.stat(where)):
-                return reported  # by way of a link
-        except OSError:
-            pass  # the directory was removed, or is out of reach
-        return actual
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _retire(self, command: Command) -> None:
         """Keep reading, and throwing away, what its background children write: they must not block or die of it."""
@@ -368,110 +317,97 @@ class Shell:
         self._background = [kept for kept in self._background if kept.pipes.in_use]
         self._background.append(command)
         if len(self._background) > MAX_BACKGROUND_PIPES:
-            self._background.pop(0).close(outputs=True)
-        if command.reported or self._bash is None:
-            self._close(command)
-        else:
-            self._reporting = command
-            self._report_timer = self._loop.after(REPORT_SECONDS, lambda: self._give_up_report(command))
+            self._background.pop(0).pipes.close(outputs=True)
+        if self._bash is None or command.report in machine.CLOSED:
+            self._end_report(command)
+        else:  # a shell that cannot tell its state, because it cannot even fork, is of no more use
+            self._timer = self._loop.after(REPORT_SECONDS, self.kill)
 
-    def _close(self, command: Command) -> None:
-        """Let go of a command that has ended, but keep its pipes for the next where that can be."""
+    def _end_report(self, command: Command) -> None:
+        """Let go of a command whose report is read or lost; its pipes are kept for the next one if possible."""
+        self._command = None
+        self._stop_watching()
+        if self._bash is not None:
+            self._happen(machine.REPORT)
         if self._bash is not None and self._spare is None and command.give_back_pipes():
             self._spare = command.pipes
             self._background.remove(command)
         else:
-            command.close(outputs=False)
-
-    def _end_report(self) -> None:
-        self._reporting = None
-        if self._report_timer is not None:
-            self._report_timer.cancel()
-
-    def _give_up_report(self, command: Command) -> None:
-        """A shell that cannot tell its state, because it cannot even fork, is of no more use."""
-        if self._reporting is command:
-            self._kill()
+            command.pipes.close(outputs=False)
 
     def _stay_awake(self) -> None:
-        """With TMOUT set, bash ends itself when nobody talks to it; so somebody does."""
+        """Talk to a bash with TMOUT set now and then, because it ends itself when nobody does."""
         if self._keep_awake is not None:
             self._keep_awake.cancel()
             self._keep_awake = None
-        if self._state is not None and self._state.idle_timeout:
+        if self.known.state is not None and self.known.state.idle_timeout:
             self._keep_awake = self._loop.after(IDLE_SECONDS, self._say_nothing)
 
     def _say_nothing(self) -> None:
-        if self._bash is not None and self._command is None:
+        if self._bash is not None and self._phase not in machine.WITH_COMMAND:
             self._bash.say("\n")
         self._stay_awake()
 
     # -- the process -------------------------------------------------------------------------------------------------
 
-    def _start_bash(self) -> Bash:
-        bash = Bash(self._loop, self._argv, self._env, self._cwd, self._on_exit)
-        bash.say(bash_text.PROLOGUE)
+    def _ensure_bash(self) -> Bash:
+        """Start bash if there is none. Raises OSError."""
+        if self._bash is not None:
+            return self._bash
+        known, restore = self.known, ""
         os.makedirs(self._directory, 0o700, exist_ok=True)
         end_hook.write(self._directory)
-        if self._state is not None:
-            end_hook.replace(self._restore_file, self._state.restore_script(self._cwd, self._env))
-            bash.say(f"\\. {self._restore_file}\n")
-        bash.say(f"{end_hook.keep(self._directory)}\n")
-        self._has_end_hook = True
-        return bash
+        if known.state is not None:
+            end_hook.replace(self._restore_file, known.state.restore_script(known.cwd, self._env))
+            restore = f"\\. {self._restore_file}\n"
+        self._bash = Bash(self._loop, self._argv, self._env, known.cwd, self._on_exit)
+        self._happen(machine.START)
+        self._bash.say(f"{bash_text.PROLOGUE}{restore}{end_hook.keep(self._directory)}\n")
+        known.has_end_hook = True
+        return self._bash
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End bash, if there is one. If there is something to do, another one follows."""
         if self._bash is not None:
             children.send_signal(self._bash.pid, children.KILL)
 
     def _on_exit(self, exit_code: int) -> None:
-        """Bash has ended, by itself, by a command or by us."""
-        command, deadline = self._command, self._deadline
+        """Go on after the end of bash, whether by itself, by a command or by us."""
+        command = self._command if self._phase in machine.WITH_COMMAND else None
         self._bash = None
         self._restarted = True
+        self._happen(machine.LOSE)
         for kept in self._background:  # no report of theirs can come any more
-            kept.close(outputs=False)
+            kept.pipes.close(outputs=False)
         if self._spare is not None:
             self._spare.close(outputs=True)
             self._spare = None
-        self._end_report()
-        self._take_last_state(command)
+        begun = command is not None and command.begun()
+        self.known.take_last_words(begun=begun, cwd_is_borrowed=command is not None and command.job.cwd is not None)
         if command is None:
+            self._command = None
+            self._stop_watching()
             self._next()
-        elif deadline is not None and deadline.passed:
-            deadline.shell_is_gone(lambda: self._finish(TIMED_OUT))
-        elif command.begun() and not command.never_ran:
+            return
+        command.lose()
+        if command.phase in machine.CALLED_OFF and self._deadline is not None:
+            self._deadline.shell_is_gone(lambda: self._finish(TIMED_OUT))
+        elif begun:
             self._finish(exit_code)
-        elif self._attempt < ATTEMPTS:
+        elif command.attempt < ATTEMPTS:
             self._try_again(command)
         else:
             self._finish(KILLED)
 
-    def _take_last_state(self, command: Command | None) -> None:
-        """As it was when a command ended the shell. Of a shell that ends by itself all has been told already."""
-        found = end_hook.take(self._directory)
-        if found is None or command is None or command.never_ran or not command.begun():
-            return
-        cwd, dump = found
-        self._before_end = self._cwd, self._state
-        self._state = State(end_hook.split(dump, self._directory)[0], builtin_is_hidden=False)
-        if command.job.cwd is None and cwd.startswith("/") and os.path.isdir(cwd):
-            self._cwd = cwd
-
     def _try_again(self, command: Command) -> None:
-        """It died before it began on the command: safe to give the command to a new one, at last without old state.
-
-        A state that was told at a shell's end may be what ends the next one: then that of before is tried first.
-        """
-        if self._before_end is not None:
-            self._cwd, self._state = self._before_end
-            self._before_end = None
-        elif self._attempt == ATTEMPTS - 1 and not command.never_ran:
-            self._state = None
+        """Give a command that bash has not begun on to a new one, at the last attempt without the old state."""
+        self.known.step_back(forget=command.attempt == ATTEMPTS - 1)
         self._stop_watching()
-        command.drain()
-        command.close(outputs=True)
-        self._run(command.job, self._attempt + 1)
+        self._command = None
+        self._happen(machine.PASS_ON)
+        command.drain(machine.PASS_ON)
+        command.pipes.close(outputs=True)
+        self._run(command.job, command.attempt + 1)
 
 
 def _cwd_problem(cwd: str | None) -> str | None:

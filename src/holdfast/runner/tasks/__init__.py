@@ -10,17 +10,12 @@ A frame ``{"error": {"code", "message"}}`` ends a task that failed. ``{"busy": t
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
+from holdfast.protocol.frames import Header
+from holdfast.runner.lean import Callable, sockets
 from holdfast.runner.refused import Refused, explain
 from holdfast.runner.tasks.channel import Channel, HungUp
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.lean import sockets
-
-    Task = Callable[[Channel, Header], None]
+Task = Callable[[Channel, Header], None]
 
 TASKS = {
     "get": ("transfer", "read_file"),
@@ -53,9 +48,7 @@ def serve(connection: sockets.socket) -> None:
 def _run(channel: Channel, header: Header) -> None:
     try:
         _find(str(header.get("task")))(channel, header)
-    except Refused as error:
-        channel.refuse(error.code, error.message)
-    except HoldfastError as error:
+    except (Refused, HoldfastError) as error:
         channel.refuse(error.code, error.message)
     except BrokenPipeError:
         raise

@@ -8,19 +8,15 @@ import stat
 from holdfast.archives.pack import pack
 from holdfast.archives.unpack import Unpacker
 from holdfast.protocol import fields
+from holdfast.protocol.frames import Header
 from holdfast.runner.refused import Refused
+from holdfast.runner.tasks.channel import Channel
 from holdfast.runner.tasks.sight import sight_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.tasks.channel import Channel
 
 
 def pack_folder(channel: Channel, header: Header) -> None:
     """Send a folder: a frame once it is known to be a folder, frames with the tar, then one with ``end``."""
-    path = fields.text(header, "path")
-    sight = sight_of(header)
+    path, sight = fields.text(header, "path"), sight_of(header)
     if not stat.S_ISDIR(sight.stat(path).st_mode):
         raise Refused("not_a_directory", f"{path} is no folder")
     sight.listdir(path)  # so that a folder that may not be read is refused before anything is sent
@@ -32,19 +28,13 @@ def pack_folder(channel: Channel, header: Header) -> None:
 def unpack_folder(channel: Channel, header: Header) -> None:
     """Receive frames with a tar or tar.gz, then one with ``end``; unpack it and send the result."""
     path = fields.text(header, "path")
-    if os.path.lexists(path):
-        _check_folder(path)
+    if os.path.lexists(path) and not stat.S_ISDIR(os.stat(path).st_mode):
+        raise Refused("not_a_directory", f"{path} is no folder")
     source = _Frames(channel)
     with Unpacker(path, links_outside=True) as unpacker:
         unpacker.run(source)
         source.drain()
         channel.send({"files": unpacker.files, "bytes": unpacker.bytes})
-
-
-def _check_folder(path: str) -> None:
-    os.stat(path)
-    if not os.path.isdir(path):
-        raise Refused("not_a_directory", f"{path} is no folder")
 
 
 class _Frames:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 
 from holdfast.protocol import frames
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.runner.lean import sockets
+from holdfast.runner.lean import sockets
 
 BUSY_SECONDS = 5.0
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import fnmatch
 import re
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from holdfast.runner.lean import Callable
 
-    States = frozenset[int]
+States = frozenset[int]
 
 ANY_DEPTH = "**"
 MAX_PARTS = 64

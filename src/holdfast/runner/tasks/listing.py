@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 
 from holdfast.protocol import compact_json, fields
+from holdfast.protocol.frames import Header
 from holdfast.runner.refused import Refused
-from holdfast.runner.tasks.entries import describe, kind_of
+from holdfast.runner.tasks.channel import Channel
 from holdfast.runner.tasks.globs import Glob
+from holdfast.runner.tasks.metadata import describe, kind_of
 from holdfast.runner.tasks.sight import sight_of
 from holdfast.runner.tasks.walk import Walk
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.tasks.channel import Channel
 
 FRAME = 1 << 16
 PAGE = 4 << 20

@@ -9,13 +9,10 @@ import contextlib
 import os
 import stat
 
+from holdfast.protocol.frames import Header
 from holdfast.runner.files import SCRATCH
 from holdfast.runner.refused import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.tasks.sight import Sight
+from holdfast.runner.tasks.sight import Sight
 
 LOOK_SECONDS = 0.5
 SILENT = ("9p",)
@@ -59,7 +56,8 @@ class Polled:
             before = last.get(path)
             if before is None or before.identity != seen.identity:
                 source = gone.pop(seen.identity, None) if before is None else None
-                changes.append(_change("created", path, seen) if source is None else _moved(source, path, seen))
+                move = {} if source is None else {"kind": "moved", "path": source, "target": path}
+                changes.append({**_change("created", path, seen), **move})
             elif before.state != seen.state:
                 changes.append(_change("modified", path, seen))
         return [_change("deleted", path, last[path]) for path in gone.values()] + changes
@@ -98,10 +96,6 @@ class Polled:
 
 def _change(kind: str, path: str, seen: Seen) -> Header:
     return {"kind": kind, "path": path, "directory": seen.is_folder}
-
-
-def _moved(source: str, target: str, seen: Seen) -> Header:
-    return {"kind": "moved", "path": source, "target": target, "directory": seen.is_folder}
 
 
 def file_system_of(path: str, table: str) -> str:

@@ -11,13 +11,13 @@ import errno
 import os
 import stat
 
+from holdfast.protocol.frames import Header
+from holdfast.runner.lean import Iterator
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from typing import Protocol
-
-    from holdfast.protocol.frames import Header
 
     class Sight(Protocol):
         """The functions that are needed of a view; without ``files_only`` the module ``os`` itself is used."""
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         def listdir(self, path: str, /) -> list[str]: ...
         def readlink(self, path: str, /) -> str: ...
         def scandir(self, path: str, /) -> AbstractContextManager[Iterator[os.DirEntry[str]]]: ...
+else:
+    Sight = object
 
 
 CLOSED = ("/proc", "/sys", "/dev")

@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 
 from holdfast.protocol import fields
+from holdfast.protocol.frames import Header
 from holdfast.runner import files
 from holdfast.runner.refused import Refused
-from holdfast.runner.tasks.channel import HungUp
-from holdfast.runner.tasks.entries import describe
-from holdfast.runner.tasks.metadata import tell
+from holdfast.runner.tasks.channel import Channel, HungUp
+from holdfast.runner.tasks.metadata import describe, tell
 from holdfast.runner.tasks.sight import sight_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.tasks.channel import Channel
 
 CHUNK = 1 << 20
 

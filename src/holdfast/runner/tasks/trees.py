@@ -1,4 +1,4 @@
-"""Moving, copying and removing: files in one step, folders with all that is in them. Links are never followed."""
+"""Moves, copies and removes files in one step, and folders with all that is in them. Links are never followed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ import os
 import stat
 
 from holdfast.protocol import fields
+from holdfast.protocol.frames import Header
 from holdfast.runner import linux
 from holdfast.runner.files import SCRATCH
+from holdfast.runner.lean import Callable
 from holdfast.runner.refused import Refused
+from holdfast.runner.tasks.channel import Channel
 from holdfast.runner.tasks.metadata import tell
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.protocol.frames import Header
-    from holdfast.runner.tasks.channel import Channel
 
 CHUNK = 8 << 20
 
@@ -37,7 +33,7 @@ def move(channel: Channel, header: Header) -> None:
 
 
 def copy(channel: Channel, header: Header) -> None:
-    """A file or a link; with ``recursive``, a folder with all that is in it. Modes are kept."""
+    """Copy a file or a link; with ``recursive``, a folder with all that is in it. Modes are kept."""
     source, target, overwrite = _places(header)
     if stat.S_ISDIR(os.lstat(source).st_mode) and not header.get("recursive"):
         raise Refused("bad_input", f"{source} is a folder; say recursive to copy it with all that is in it")
@@ -71,7 +67,7 @@ def _places(header: Header) -> tuple[str, str, bool]:
 
 
 def _check_free(target: str, overwrite: bool) -> None:
-    """A folder that exists is never replaced, and nothing is put into it by accident."""
+    """Refuse to replace a folder, or to put something into it by accident."""
     if os.path.isdir(target) and not os.path.islink(target):
         raise Refused("file_exists", f"{target} is a folder; name the new path in full, or remove the folder first")
     if os.path.lexists(target) and not overwrite:
@@ -87,19 +83,19 @@ def _take_place(source: str, target: str, overwrite: bool) -> None:
 
 
 def _copy_in_place(source: str, target: str, overwrite: bool, busy: Callable[[], None]) -> None:
-    """By a copy beside the target that takes its place when it is whole."""
+    """Make a copy beside the target, which takes its place when it is complete."""
     scratch = f"{os.path.dirname(target)}/{SCRATCH}{os.getpid()}-{os.urandom(6).hex()}"
     try:
         _copy_tree(source, scratch, busy)
         _take_place(scratch, target, overwrite)
     except BaseException:
         if os.path.lexists(scratch):
-            remove_tree(scratch, _nothing)
+            remove_tree(scratch, lambda: None)  # nobody is listening any more
         raise
 
 
 def _copy_tree(source: str, target: str, busy: Callable[[], None]) -> None:
-    """Sockets, pipes and devices below the top are left out."""
+    """Copy a tree. Sockets, pipes and devices below the top are left out."""
     waiting, folders = [(source, target)], []
     while waiting:
         old, new = waiting.pop()
@@ -134,7 +130,7 @@ def _copy_file(source: str, target: str, mode: int, busy: Callable[[], None]) ->
 
 
 def _check_removable(path: str) -> None:
-    """Before anything is deleted: what could not be removed in the end, or what the session cannot do without."""
+    """Refuse, before anything is deleted, what cannot be removed in the end or what the session cannot do without."""
     if not path or os.path.ismount(path):
         raise Refused("bad_input", f"{path or '/'} is a mount point and stays; remove what is in it")
     if os.path.realpath(path) == os.path.realpath(os.environ.get("HOME", "/")):
@@ -151,7 +147,7 @@ def _remove_empty(path: str) -> None:
 
 
 def remove_tree(path: str, busy: Callable[[], None]) -> None:
-    """However deep it is: by going into each folder, so that no path grows long and nothing recurses."""
+    """Remove a tree, however deep it is: it goes into each folder, so that no path grows long and nothing recurses."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
         return
@@ -172,7 +168,7 @@ def remove_tree(path: str, busy: Callable[[], None]) -> None:
 
 
 def _enter(folder: str) -> list[str]:
-    """Go into it and unlink its files; returns the folders in it."""
+    """Go into a folder and unlink its files; return the folders in it."""
     if os.lstat(folder).st_mode & 0o700 != 0o700:
         os.chmod(folder, 0o700)  # our own, but closed: it shall go all the same
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -184,7 +180,3 @@ def _enter(folder: str) -> list[str]:
         if not is_folder:
             os.unlink(name)
     return [name for name, is_folder in found if is_folder]
-
-
-def _nothing() -> None:
-    """For cleaning up, when nobody is listening any more."""

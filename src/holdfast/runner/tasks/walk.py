@@ -7,16 +7,12 @@ import heapq
 import os
 import stat
 
+from holdfast.runner.lean import Iterator
 from holdfast.runner.refused import Refused
+from holdfast.runner.tasks.globs import Glob, States
+from holdfast.runner.tasks.sight import Sight
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from holdfast.runner.tasks.globs import Glob, States
-    from holdfast.runner.tasks.sight import Sight
-
-    Step = tuple[str, list[str] | None]
+Step = tuple[str, list[str] | None]
 
 BATCH = 2048
 """Names that are held at once for each folder on the way down; a larger folder is read several times."""
@@ -24,7 +20,7 @@ _NOT_ENTERED = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, e
 
 
 class Walk:
-    """Folders below the top that may not be read are told of, and not entered."""
+    """One walk. Folders below the top that may not be read are listed, and not entered."""
 
     def __init__(
         self, top: str, *, after: list[str], recursive: bool, hidden: bool, glob: Glob | None, sight: Sight = os

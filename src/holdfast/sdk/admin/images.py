@@ -2,16 +2,13 @@
 
 from urllib.parse import quote
 
-from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.copies import Managed
 from holdfast.sdk.sessions.results import ImageInfo, of_wire
 
 IMPORT_SECONDS = 1800.0  # unpacking a root file system takes a while
 
 
-class Images:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class Images(Managed):
     async def list(self) -> list[ImageInfo]:
         data = await self._transport.call("GET", "/v1/images")
         return [of_wire(ImageInfo, one) for one in data["images"]]

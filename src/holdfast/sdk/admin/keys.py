@@ -2,14 +2,11 @@
 
 from urllib.parse import quote
 
-from holdfast.sdk.connection.transport import Transport
+from holdfast.sdk.sessions.copies import Managed
 from holdfast.sdk.sessions.results import KeyInfo, NewKey, of_wire
 
 
-class Keys:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class Keys(Managed):
     async def add(
         self,
         name: str,
@@ -41,7 +38,7 @@ class Keys:
         return NewKey(data["key"], of_wire(KeyInfo, data))
 
     async def list(self) -> list[KeyInfo]:
-        """By name; the root key is not among them."""
+        """List keys by name; the root key is not among them."""
         data = await self._transport.call("GET", "/v1/keys")
         return [of_wire(KeyInfo, one) for one in data["keys"]]
 

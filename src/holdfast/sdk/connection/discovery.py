@@ -42,7 +42,7 @@ def find(
     env: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> Endpoint:
-    """The daemon to talk to. Raises ``BadInput``, ``ConfigError`` or ``Unauthorized`` with what to do."""
+    """Find the daemon to talk to. Raises ``BadInput``, ``ConfigError`` or ``Unauthorized`` with what to do."""
     env = os.environ if env is None else env
     given_url, given_key = url or env.get("HOLDFAST_URL"), api_key or env.get("HOLDFAST_API_KEY")
     settings = _Settings() if given_url and given_key else _configured(config, env)
@@ -71,7 +71,7 @@ def find(
 
 
 def state_dirs(env: Mapping[str, str], configured: Path | None = None) -> Iterator[Path]:
-    """The places where a daemon may keep its state, the likeliest first."""
+    """Yield the places where a daemon may keep its state, the likeliest first."""
     if chosen := env.get("HOLDFAST_STATE_DIR"):
         yield Path(chosen)
         return
@@ -107,7 +107,7 @@ def _configured(config: Path | None, env: Mapping[str, str]) -> _Settings:
 
 
 def _url_of(listen: str | None) -> str | None:
-    """Where a daemon with this setting is reached from its own machine; it announces itself only while it runs."""
+    """Return where a daemon with this setting is reached from its own machine; it says so itself only while it runs."""
     host, _, port = (listen or "").rpartition(":")
     if not port.isdecimal() or port == "0":
         return None

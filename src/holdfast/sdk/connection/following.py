@@ -34,7 +34,7 @@ async def followed(
     known: bool = False,
     answers: Answers | None = None,
 ) -> AsyncGenerator[_Event, None]:
-    """For ever: a stream that ends or breaks is taken up again after the last event that came.
+    """Follow for ever: a stream that ends or breaks is taken up again after the last event that came.
 
     ``connect`` is one connection, from after that number on; it yields None as soon as it stands. ``known``: there was
     a daemon a moment ago.
@@ -59,7 +59,7 @@ async def followed(
 
 
 class _Absence:
-    """For how long nobody has answered, and whether that was told."""
+    """Knows for how long nobody has answered, and whether that was told."""
 
     def __init__(self, answers: Answers | None) -> None:
         self._answers = answers

@@ -19,7 +19,7 @@ class WireEvent:
 
 
 async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[WireEvent, None]:
-    """Each event of the reply, its data parsed. Raises an ``error`` event as the error that it tells of."""
+    """Yield each event of the reply, its data parsed. Raises an ``error`` event as the error that it tells of."""
     buffer = bytearray()
     async for chunk in response.content.iter_any():
         searched = max(len(buffer) - 1, 0)
@@ -35,7 +35,7 @@ async def read_events(response: aiohttp.ClientResponse) -> AsyncGenerator[WireEv
 
 
 def _parse(block: bytes) -> WireEvent | None:
-    """One event, or None for a comment."""
+    """Parse one event; None for a comment."""
     kind, data, identity = "message", b"", None
     for line in block.split(b"\n"):
         name, _, value = line.partition(b": ")

@@ -9,7 +9,7 @@ _AWAY = frozenset({502, 503, 504})
 
 
 def error_of(status: int, headers: Mapping[str, str], url: str, *, websocket: bool = False) -> HoldfastError:
-    """The error for an answer that is not in the daemon's words; the message says who said it, and what to do."""
+    """Make the error for an answer that is not the daemon's own; the message says whose it is, and what to do."""
     who = f"{server} at {url}" if (server := headers.get("Server", "")[:60]) else f"what answers at {url}"
     code = "unavailable" if status in _AWAY else _CODES.get(status, "internal")
     error = by_code(code)(_websocket(status, who) if websocket else _plain(status, who, headers))

@@ -35,7 +35,7 @@ Body = bytes | AsyncIterable[bytes]
 
 
 def request_id(error: HoldfastError) -> str | None:
-    """The id under which the daemon's log tells more about an error."""
+    """Return the id under which the daemon's log tells more about an error."""
     found = getattr(error, "request_id", None)
     return found if isinstance(found, str) else None
 
@@ -55,7 +55,7 @@ class Transport:
         self._http: aiohttp.ClientSession | None = None
 
     def _session(self) -> aiohttp.ClientSession:
-        """Made at the first call: it belongs to the loop that this runs in."""
+        """Return the pool, which is made at the first call: it belongs to the loop that this runs in."""
         if self._http is None or self._http.closed:
             self._http = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._trust()),
@@ -67,7 +67,7 @@ class Transport:
         return self._http
 
     def _trust(self) -> ssl.SSLContext | bool:
-        """The system's authorities, or those of SSL_CERT_FILE, as they are now."""
+        """Trust the system's authorities, or those of SSL_CERT_FILE, as they are now."""
         return ssl.create_default_context() if self.url.startswith("https:") else True
 
     async def close(self) -> None:
@@ -83,8 +83,9 @@ class Transport:
         params: Params | None = None,
         idempotency_key: str | None = None,
         timeout: float | None = None,
+        safe: bool = False,
     ) -> Any:
-        """The reply's JSON; None if it has none."""
+        """Return the reply's JSON; None if it has none. ``safe``: the request may be sent twice, whatever it is."""
         headers = {}
         body = b""
         if json_body is not None:
@@ -92,9 +93,20 @@ class Transport:
             body = to_json(json_body)
         if idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
-        safe = idempotency_key is not None or method in ("GET", "DELETE")
+        safe = safe or idempotency_key is not None or method in ("GET", "DELETE")
         text = await self.raw(method, path, body, headers, params=params, timeout=timeout, safe=safe)
         return json.loads(text) if text else None
+
+    async def pages(self, path: str, items: str, params: Params, *, timeout: float | None = None) -> list[Any]:
+        """Return all items of a list, over as many pages as it takes; ``items`` is their name in a page."""
+        found: list[Any] = []
+        wish = dict(params)
+        while True:
+            page = await self.call("GET", path, params=wish, timeout=timeout)
+            found += page[items]
+            if not page["next_cursor"]:
+                return found
+            wish["cursor"] = page["next_cursor"]
 
     async def raw(
         self,
@@ -107,7 +119,7 @@ class Transport:
         timeout: float | None = None,
         safe: bool = False,
     ) -> bytes:
-        """The reply's bytes. ``safe``: doing it twice does no harm. Raises ``HoldfastError`` and nothing else."""
+        """Return the reply's bytes. ``safe``: it may be sent twice. Raises ``HoldfastError`` and nothing else."""
         attempt = 0
         while True:
             try:
@@ -131,7 +143,7 @@ class Transport:
         params: Params | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A reply that is read as it comes; ``timeout`` is how long it may be silent. Sent once, never repeated.
+        """Open a reply that is read as it comes; ``timeout`` is how long it may be silent. It is sent only once.
 
         Raises ``HoldfastError`` and nothing else, also for what goes wrong inside the block while reading from it.
         """
@@ -145,7 +157,7 @@ class Transport:
     async def websocket(
         self, path: str, params: Params | None = None
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket to the daemon, closed at the end of the block."""
+        """Open a WebSocket to the daemon; it is closed at the end of the block."""
         try:
             async with asyncio.timeout(self._timeout):
                 socket = await self._session().ws_connect(
@@ -164,7 +176,7 @@ class Transport:
     async def _refused_socket(
         self, path: str, params: Params | None, exc: aiohttp.WSServerHandshakeError
     ) -> HoldfastError:
-        """What the daemon says about a WebSocket that it refuses, which a handshake does not show."""
+        """Ask what the daemon says about a WebSocket that it refuses: a handshake does not show it."""
         headers: Mapping[str, str] = exc.headers or {}
         if REQUEST_ID not in headers or exc.status == UpgradeRequired.status:
             return error_of(exc.status, headers, self.url, websocket=True)
@@ -193,7 +205,7 @@ class Transport:
         params: Params | None,
         timeout: float | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request and its good answer; everything else is ``_Failed``."""
+        """Send one request, and give its good answer; everything else is ``_Failed``."""
         seconds = timeout or self._timeout
         limit = aiohttp.ClientTimeout(None, sock_connect=min(CONNECT_SECONDS, seconds), sock_read=seconds)
         try:
@@ -263,15 +275,24 @@ def to_json(value: object) -> bytes:
 
 
 def _error_of(status: int, content: bytes, headers: Mapping[str, str], url: str) -> HoldfastError:
-    """The daemon's error as our class; a proxy's own error page is told as such."""
+    """Make our class of the daemon's error; a proxy's own error page is told as such."""
     try:
         return error_of_wire(json.loads(content)["error"], status)
     except (ValueError, KeyError, TypeError, AttributeError):
         return error_of(status, headers, url)
 
 
+def told_of_wire(text: str) -> dict[str, Any]:
+    """Read a message on a WebSocket. Raises the error that it tells of."""
+    told = json.loads(text)
+    if "error" in told:
+        raise error_of_wire(told["error"], None)
+    assert isinstance(told, dict)
+    return told
+
+
 def error_of_wire(told: Mapping[str, Any], status: int | None) -> HoldfastError:
-    """The error that a daemon tells of, as our class; one of a newer daemon as the root class with its code."""
+    """Make our class of an error that a daemon tells of; one of a newer daemon is the root class with its code."""
     code = str(told["code"])
     error = by_code(code)(str(told["message"]))
     vars(error).update(code=code, request_id=told.get("request_id"))

@@ -55,14 +55,18 @@ class StrayInfo:
     remove_at: datetime | None
 
 
-class Snapshots:
-    """By name or id. ``session.snapshot`` takes one, ``client.create_session(snapshot=…)`` starts from one."""
+class Managed:
+    """Things of a daemon that a caller manages by name."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+
+class Snapshots(Managed):
+    """Snapshots, by name or id. ``session.snapshot`` takes one, ``create_session(snapshot=…)`` starts from one."""
+
     async def list(self) -> list[SnapshotInfo]:
-        """Newest first."""
+        """List snapshots, newest first."""
         data = await self._transport.call("GET", "/v1/snapshots")
         return [of_wire(SnapshotInfo, one) for one in data["snapshots"]]
 
@@ -70,34 +74,28 @@ class Snapshots:
         return of_wire(SnapshotInfo, await self._transport.call("GET", f"/v1/snapshots/{quote(name, safe='')}"))
 
     async def remove(self, name: str) -> None:
-        """Sessions that were made from it do not need it any more."""
+        """Remove a snapshot. Sessions that were made from it do not need it any more."""
         await self._transport.call("DELETE", f"/v1/snapshots/{quote(name, safe='')}")
 
 
-class Workspaces:
-    """By name or id. ``client.create_session(workspace=…)`` makes one, if there is none of that name."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class Workspaces(Managed):
+    """Workspaces, by name or id. ``client.create_session(workspace=…)`` makes one, if there is none of that name."""
 
     async def list(self) -> list[WorkspaceInfo]:
-        """By name."""
+        """List workspaces by name."""
         data = await self._transport.call("GET", "/v1/workspaces")
         return [of_wire(WorkspaceInfo, one) for one in data["workspaces"]]
 
     async def remove(self, name: str) -> None:
-        """With all its files. Refused while a session has it."""
+        """Remove a workspace with all its files. Refused while a session has it."""
         await self._transport.call("DELETE", f"/v1/workspaces/{quote(name, safe='')}")
 
 
-class Strays:
+class Strays(Managed):
     """For admins: what a lost or older database does not know any more."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
     async def list(self) -> list[StrayInfo]:
-        """Those set aside last come first."""
+        """List strays; those set aside last come first."""
         data = await self._transport.call("GET", "/v1/strays")
         return [of_wire(StrayInfo, one) for one in data["strays"]]
 
@@ -106,5 +104,5 @@ class Strays:
         return of_wire(StrayInfo, await self._transport.call("POST", f"/v1/strays/{quote(id, safe='')}/adopt"))
 
     async def remove(self, id: str) -> None:
-        """With its files, before its time is up."""
+        """Remove a stray with its files, before its time is up."""
         await self._transport.call("DELETE", f"/v1/strays/{quote(id, safe='')}")

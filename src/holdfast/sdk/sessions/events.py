@@ -1,6 +1,6 @@
 """What happens to sessions and threads, for those who want to know: ``client.events``."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,28 +35,12 @@ class SessionEvent:
     thread_key: str | None = None
 
 
-async def session_events(
-    transport: Transport,
-    *,
-    after: int | None,
-    kinds: str | Iterable[str] | None,
-    session_id: str | None,
-    thread: str | None = None,
-    follow: bool,
+def session_events(
+    transport: Transport, params: Params, after: int | None, *, follow: bool
 ) -> AsyncGenerator[SessionEvent, None]:
-    params: Params = {}
-    if kinds is not None:
-        params["kind"] = [kinds] if isinstance(kinds, str) else list(kinds)
-    if session_id is not None:
-        params["session_id"] = session_id
-    if thread is not None:
-        params["thread"] = thread
-    going = (
-        followed(lambda last: _stream(transport, params, last), after) if follow else _pages(transport, params, after)
-    )
-    async with aclosing(going):
-        async for event in going:
-            yield event
+    if follow:
+        return followed(lambda last: _stream(transport, params, last), after)
+    return _pages(transport, params, after)
 
 
 async def _stream(transport: Transport, params: Params, after: int | None) -> AsyncGenerator[SessionEvent | None, None]:

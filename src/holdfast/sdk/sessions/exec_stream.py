@@ -34,7 +34,7 @@ class ExecStream:
 
     @property
     def result(self) -> ExecEnd:
-        """How it ended; only after the loop."""
+        """How the command ended; only after the loop."""
         if self._result is None:
             raise RuntimeError("the command has not ended yet: iterate over its output first")
         return self._result
@@ -55,7 +55,7 @@ class ExecStream:
                     self._result = of_wire(ExecEnd, event.data)
 
     def _open(self, position: int) -> Opening:
-        """The first time it starts the command; the key makes that safe to repeat until the exec id is known."""
+        """Start the command the first time; the key makes that safe to repeat until the exec id is known."""
         if self.exec_id is not None:
             path = f"{self._session_path}/exec/{quote(self.exec_id, safe='')}/stream"
             params = {"offset": str(position)}

@@ -5,7 +5,7 @@ the name as it is.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -25,16 +25,8 @@ class FileEntry:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "FileEntry":
-        return cls(
-            path=data["path"],
-            kind=data["kind"],
-            size=data["size"],
-            mode=int(data["mode"], 8),
-            uid=data["uid"],
-            gid=data["gid"],
-            mtime=datetime.fromisoformat(data["mtime"]),
-            target=data.get("target"),
-        )
+        values: dict[str, Any] = {one.name: data.get(one.name) for one in fields(cls)}
+        return cls(**values | {"mode": int(data["mode"], 8), "mtime": datetime.fromisoformat(data["mtime"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from holdfast.sdk.connection.sse import read_events
 from holdfast.sdk.connection.transport import Params, Transport
 from holdfast.sdk.sessions.file_results import FileChange, FileEntry, FileLink, FolderCopy
 from holdfast.sdk.sessions.local_files import counted, read_file, read_folder, write_file, write_folder
-from holdfast.sdk.sessions.results import of_wire
+from holdfast.sdk.sessions.results import given, of_wire
 
 RAW = "application/octet-stream"
 TAR = "application/x-tar"
@@ -27,7 +27,7 @@ Progress = Callable[[int], None]
 
 
 class Files:
-    """Paths are absolute, in the sandbox, and seen with the rights of its user."""
+    """Files of a sandbox. Paths are absolute, and seen with the rights of its user."""
 
     def __init__(self, transport: Transport, session_path: str) -> None:
         self._transport = transport
@@ -43,7 +43,7 @@ class Files:
         mode: int | None = None,
         progress: Progress | None = None,
     ) -> FileEntry:
-        """A local file (by its path), bytes, or an async iterable of bytes, of any size, to ``path``.
+        """Upload a local file (by its path), bytes, or an async iterable of bytes, of any size, to ``path``.
 
         The file changes as a whole or not at all. ``mode`` is that of the local file, unless given.
         """
@@ -57,11 +57,11 @@ class Files:
             pieces = read_file(Path(source))
         else:
             pieces = aiter(source)
-        params = {"path": path} if mode is None else {"path": path, "mode": f"{mode:04o}"}
+        params = given(path=path, mode=None if mode is None else f"{mode:04o}")
         return FileEntry.of(await self._send("PUT", "/file", counted(pieces, progress), headers, params))
 
     async def download(self, path: str, target: LocalPath, *, progress: Progress | None = None) -> FileEntry:
-        """``path`` to a local file, which changes as a whole or not at all and gets the same mode."""
+        """Download ``path`` to a local file, which changes as a whole or not at all and gets the same mode."""
         entry = await self.stat(path, follow=True)
         local = Path(target)
         async with aclosing(counted(self.stream(path), progress)) as pieces:
@@ -70,7 +70,7 @@ class Files:
         return entry
 
     async def stream(self, path: str, *, start: int = 0, count: int | None = None) -> AsyncGenerator[bytes, None]:
-        """A file's bytes as they come; ``count`` of them from ``start``. Raises if not all of them do."""
+        """Yield a file's bytes as they come; ``count`` of them from ``start``. Raises if not all of them do."""
         headers = {"Accept": RAW}
         if start or count is not None:
             if count == 0:
@@ -83,31 +83,31 @@ class Files:
                 yield piece
 
     async def upload_folder(self, source: LocalPath, path: str, *, progress: Progress | None = None) -> FolderCopy:
-        """What is in a local folder into the folder ``path``, which is made if it is missing.
+        """Upload what is in a local folder into the folder ``path``, which is made if it is missing.
 
         Modes and links are kept. Each file is written whole; after a failure, those that came before it stay.
         """
         return await self.unpack(counted(read_folder(Path(source)), progress), path)
 
     async def download_folder(self, path: str, target: LocalPath, *, progress: Progress | None = None) -> FolderCopy:
-        """What is in the folder ``path`` into a local folder, and nothing out of it, whatever names are in there."""
+        """Download what is in the folder ``path`` into a local folder, and nothing out of it, whatever the names."""
         async with aclosing(counted(self.pack(path), progress)) as pieces:
             return await write_folder(Path(target), pieces)
 
     async def pack(self, path: str, *, gzip: bool = False) -> AsyncGenerator[bytes, None]:
-        """A folder as a tar."""
+        """Yield a folder as a tar."""
         params = {"path": path, "format": "tar.gz" if gzip else "tar"}
         async with self._transport.stream("GET", self._path + "/archive", params=params) as response:
             async for piece in response.content.iter_any():
                 yield piece
 
     async def unpack(self, pieces: AsyncIterable[bytes], path: str) -> FolderCopy:
-        """A tar or tar.gz into a folder."""
+        """Unpack a tar or tar.gz into a folder."""
         data = await self._send("PUT", "/archive", aiter(pieces), {"Content-Type": TAR}, {"path": path})
         return FolderCopy(files=data["files"], bytes=data["bytes"])
 
     async def link(self, path: str, *, method: Literal["GET", "PUT"] = "GET", expires_seconds: int = 3600) -> FileLink:
-        """A URL for this file that works without a key, at most for 7 days and while the session lives."""
+        """Make a URL for this file that works without a key, at most for 7 days and while the session lives."""
         body = {"path": path, "method": method, "expires_seconds": expires_seconds}
         made = of_wire(FileLink, await self._post("/link", body))
         return FileLink(_reachable(made.url, self._transport.url), made.expires_at)
@@ -115,42 +115,41 @@ class Files:
     # -- entries -----------------------------------------------------------------------------------------------------
 
     async def stat(self, path: str, *, follow: bool = False) -> FileEntry:
-        """One path; with ``follow``, what a link points to."""
+        """Look at one path; with ``follow``, at what a link points to."""
         params = {"path": path, "follow": _flag(follow)}
         return FileEntry.of(await self._transport.call("GET", self._path + "/stat", params=params))
 
     async def list(self, path: str, *, recursive: bool = False, hidden: bool = True) -> Entries:
-        """All that is in a folder, sorted by path; with ``recursive`` also what is below. Links are not followed."""
+        """List what is in a folder, sorted by path; with ``recursive`` also what is below. Links are not followed."""
         params = {"path": path, "recursive": _flag(recursive), "hidden": _flag(hidden)}
         return await self._pages("/list", params)
 
     async def find(self, path: str, pattern: str, *, kind: str | None = None) -> Entries:
-        """What is below ``path`` and fits a pattern such as ``**/*.py``; ``kind`` is file, directory or symlink."""
-        params = {"path": path, "pattern": pattern}
-        return await self._pages("/find", params if kind is None else {**params, "kind": kind})
+        """Find what is below ``path`` and fits a pattern like ``**/*.py``; ``kind`` is file, directory or symlink."""
+        return await self._pages("/find", given(path=path, pattern=pattern, kind=kind))
 
     async def mkdir(self, path: str, *, parents: bool = False, mode: int | None = None) -> FileEntry:
-        body = {"path": path, "parents": parents}
-        return await self._changed("/mkdir", body if mode is None else {**body, "mode": f"{mode:04o}"})
+        body = given(path=path, parents=parents, mode=None if mode is None else f"{mode:04o}")
+        return await self._changed("/mkdir", body)
 
     async def move(self, source: str, target: str, *, overwrite: bool = False) -> FileEntry:
-        """``target`` is the new path in full. A folder that exists is never replaced."""
+        """Move to ``target``, the new path in full. A folder that exists is never replaced."""
         return await self._changed("/move", {"source": source, "target": target, "overwrite": overwrite})
 
     async def copy(self, source: str, target: str, *, recursive: bool = False, overwrite: bool = False) -> FileEntry:
-        """``target`` is the new path in full; ``recursive`` is needed for a folder."""
+        """Copy to ``target``, the new path in full; ``recursive`` is needed for a folder."""
         body = {"source": source, "target": target, "recursive": recursive, "overwrite": overwrite}
         return await self._changed("/copy", body)
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """``recursive`` is needed for a folder that is not empty. Links are removed, never followed."""
+        """Remove a path; ``recursive`` is needed for a folder that is not empty. Links are removed, never followed."""
         await self._post("/remove", {"path": path, "recursive": recursive})
 
     async def chmod(self, path: str, mode: int, *, recursive: bool = False) -> FileEntry:
         return await self._changed("/chmod", {"path": path, "mode": f"{mode:04o}", "recursive": recursive})
 
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncGenerator[FileChange, None]:
-        """Changes as they happen, until the path itself is gone. First comes ``ready``: from then on none is lost."""
+        """Yield changes as they happen, until the path itself is gone. ``ready`` comes first: then none is lost."""
         params = {"path": path, "recursive": _flag(recursive)}
         async with self._transport.stream("GET", self._path + "/watch", params=params) as response:
             async for event in read_events(response):
@@ -160,14 +159,9 @@ class Files:
     # -- how ---------------------------------------------------------------------------------------------------------
 
     async def _pages(self, route: str, params: Params) -> Entries:
-        found: Entries = []
         wish = {**params, "limit": str(PAGE)}
-        while True:
-            page = await self._transport.call("GET", self._path + route, params=wish, timeout=LONG_SECONDS)
-            found += [FileEntry.of(entry) for entry in page["entries"]]
-            if not page["next_cursor"]:
-                return found
-            wish["cursor"] = page["next_cursor"]
+        found = await self._transport.pages(self._path + route, "entries", wish, timeout=LONG_SECONDS)
+        return [FileEntry.of(entry) for entry in found]
 
     async def _changed(self, route: str, body: dict[str, object]) -> FileEntry:
         return FileEntry.of(await self._post(route, body))
@@ -178,7 +172,7 @@ class Files:
     async def _send(
         self, method: str, route: str, pieces: AsyncIterator[bytes], headers: dict[str, str], params: Params
     ) -> Any:
-        """A body of any size. It is sent once: what an iterator has given cannot be asked for again."""
+        """Send a body of any size, once: what an iterator has given cannot be asked for again."""
         source = _Source(pieces)
         try:
             async with self._transport.stream(

@@ -36,7 +36,7 @@ async def write_file(path: Path, pieces: AsyncIterator[bytes]) -> int:
 
 
 async def _gathered(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Larger ones: each costs a visit to a thread."""
+    """Yield larger pieces: each costs a visit to a thread."""
     waiting = bytearray()
     async for piece in pieces:
         waiting += piece
@@ -54,7 +54,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 async def read_folder(folder: Path) -> AsyncIterator[bytes]:
-    """A tar of what is in it, made by a thread at the other end of a pipe."""
+    """Yield a tar of what is in a folder, made by a thread at the other end of a pipe."""
     readable, writable = os.pipe()
     packing = asyncio.create_task(asyncio.to_thread(_pack_into, folder, writable))
     reader = asyncio.StreamReader(limit=CHUNK)
@@ -111,7 +111,7 @@ def _unpack_from(readable: int, folder: Path) -> FolderCopy:
 
 
 async def counted(pieces: AsyncIterator[bytes], progress: Callable[[int], None] | None) -> AsyncGenerator[bytes, None]:
-    """The same pieces; ``progress`` is told the size of each. Closes them with itself."""
+    """Yield the same pieces; ``progress`` is told the size of each. Closes them with itself."""
     try:
         async for piece in pieces:
             yield piece

@@ -49,7 +49,7 @@ Open = Callable[[int], Opening]
 
 
 async def follow(open_at: Open, offset: int) -> AsyncGenerator[Chunk | WireEvent, None]:
-    """Chunks from ``offset`` on, and the events that are none; the last is ``exit``.
+    """Yield chunks from ``offset`` on, and the events that are none; the last is ``exit``.
 
     A cut is not the end: it goes on from the next byte as soon as a daemon answers again.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.sdk.connection.transport import Transport, error_of_wire
+from holdfast.sdk.connection.transport import Transport, told_of_wire
 from holdfast.sdk.sessions.results import of_wire
 
 CHUNK = 1 << 16
@@ -79,7 +79,7 @@ class Ports:
                 await asyncio.wait(running)
 
     async def _check_tunnels(self) -> None:
-        """Raises what stands in the way of all of them, such as a proxy that passes no WebSockets on.
+        """Raise what stands in the way of all tunnels, such as a proxy that passes no WebSockets on.
 
         Asked for port 0, the daemon opens a tunnel only to say that there is no such port: nobody inside notices.
         """
@@ -91,9 +91,7 @@ class Ports:
             first = await socket.receive()
             if first.type is not aiohttp.WSMsgType.TEXT:
                 raise Unavailable("the daemon closed the tunnel before it was open; see its log")
-            told = json.loads(first.data)
-            if "error" in told:
-                raise error_of_wire(told["error"], None)
+            told_of_wire(first.data)
             inward = asyncio.ensure_future(_inward(reader, socket))
             try:
                 await _outward(socket, writer)

@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from urllib.parse import quote
 
 from holdfast.sdk.connection.transport import Transport
 from holdfast.sdk.sessions.output import SILENCE_SECONDS, Chunk, Opening, chunk_of, follow
-from holdfast.sdk.sessions.results import new_key, of_wire
+from holdfast.sdk.sessions.results import given, new_key, of_wire
 
 RAW = "application/octet-stream"
 WAIT_STEP_MS = 60_000
@@ -76,14 +77,14 @@ class Process:
         return self.info
 
     async def output(self, offset: int = 0, *, max_bytes: int | None = None) -> list[Chunk]:
-        """What it has written from ``offset`` on and is still kept; the last chunk's ``end`` is where to go on."""
+        """Read what it has written from ``offset`` on and is still kept; the last chunk's ``end`` is where to go on."""
         params = {"offset": str(offset)} if max_bytes is None else {"offset": str(offset), "max_bytes": str(max_bytes)}
         data = await self._transport.call("GET", self._path + "/output", params=params)
         self.info = of_wire(ProcessInfo, data["process"])
         return [chunk_of(one["stream"], one) for one in data["chunks"]]
 
     async def follow(self, offset: int = 0) -> AsyncGenerator[Chunk, None]:
-        """What it writes, as it writes it, until it ends. Cuts of the connection are not noticed."""
+        """Yield what it writes, as it writes it, until it ends. Cuts of the connection are not noticed."""
 
         def open_at(position: int) -> Opening:
             params = {"offset": str(position)}
@@ -97,7 +98,7 @@ class Process:
                     self.info = of_wire(ProcessInfo, event.data)
 
     async def write(self, data: str | bytes, *, close: bool = False) -> None:
-        """To its input; returns when its pipe has taken it."""
+        """Write to its input; returns when its pipe has taken it."""
         body = data.encode() if isinstance(data, str) else data
         headers = {"Content-Type": RAW}
         params = {"close": "true"} if close else {}
@@ -108,11 +109,11 @@ class Process:
         await self.write(b"", close=True)
 
     async def signal(self, name: str = "TERM") -> None:
-        """To the process and all of its group."""
+        """Send a signal to the process and all of its group."""
         await self._transport.call("POST", self._path + "/signal", json_body={"signal": name})
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Its terminal's window."""
+        """Change the size of its terminal's window."""
         await self._transport.call("POST", self._path + "/resize", json_body={"rows": rows, "columns": columns})
 
     async def kill(self) -> None:
@@ -139,9 +140,8 @@ class Processes:
         idempotency_key: str | None = None,
     ) -> Process:
         """Start a line for bash, or a program with its arguments. ``pty``: a terminal, perhaps of (rows, columns)."""
-        body: dict[str, object] = {"cmd": cmd} if isinstance(cmd, str) else {"argv": list(cmd)}
-        optional = {"env": env and dict(env), "cwd": cwd, "user": user, "stdin": stdin or None}
-        body.update((name, value) for name, value in optional.items() if value is not None)
+        body: dict[str, Any] = {"cmd": cmd} if isinstance(cmd, str) else {"argv": list(cmd)}
+        body |= given(env=env and dict(env), cwd=cwd, user=user, stdin=stdin or None)
         if pty:
             body["pty"] = {"rows": pty[0], "columns": pty[1]} if isinstance(pty, tuple) else True
         path = self._session_path + "/processes"
@@ -150,7 +150,7 @@ class Processes:
         return Process(self._transport, self._session_path, of_wire(ProcessInfo, data))
 
     async def list(self) -> list[Process]:
-        """Running ones, and the most recent of those that have ended."""
+        """List running processes, and the most recent of those that have ended."""
         data = await self._transport.call("GET", self._session_path + "/processes")
         infos = [of_wire(ProcessInfo, one) for one in data["processes"]]
         return [Process(self._transport, self._session_path, info) for info in infos]

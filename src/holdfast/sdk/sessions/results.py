@@ -10,8 +10,13 @@ T = TypeVar("T")
 
 
 def new_key() -> str:
-    """An Idempotency-Key of our own: a call that is repeated under it is done once."""
+    """Make an Idempotency-Key of our own: a call that is repeated under it is done once."""
     return uuid.uuid4().hex
+
+
+def given(**wishes: Any) -> dict[str, Any]:
+    """Return the arguments that are not None."""
+    return {name: value for name, value in wishes.items() if value is not None}
 
 
 class CommandFailed(Exception):
@@ -48,7 +53,7 @@ class ExecResult:
         return self.exit_code == 0 and not self.timed_out
 
     def check(self) -> "ExecResult":
-        """This result if the command succeeded; raises ``CommandFailed`` if it did not."""
+        """Return this result if the command succeeded; raises ``CommandFailed`` if it did not."""
         if not self.ok:
             raise CommandFailed(self)
         return self
@@ -171,7 +176,7 @@ class NewKey:
 
 
 def of_wire(cls: type[T], data: Mapping[str, Any]) -> T:
-    """Builds ``cls`` from a reply; fields of a newer daemon are ignored."""
+    """Build ``cls`` from a reply; fields of a newer daemon are ignored."""
     known = fields(cls)  # type: ignore[arg-type]  # every T here is a dataclass, which no bound can say
     values = {one.name: data[one.name] for one in known if one.name in data}
     for name, value in values.items():

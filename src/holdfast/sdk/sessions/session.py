@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import quote
 
@@ -12,7 +11,7 @@ from holdfast.sdk.sessions.exec_stream import ExecStream
 from holdfast.sdk.sessions.files import Files
 from holdfast.sdk.sessions.ports import Ports
 from holdfast.sdk.sessions.processes import Processes
-from holdfast.sdk.sessions.results import ExecResult, SessionInfo, SessionStats, new_key, of_wire
+from holdfast.sdk.sessions.results import ExecResult, SessionInfo, SessionStats, given, new_key, of_wire
 from holdfast.sdk.sessions.terminal import Terminal, open_terminal
 
 RAW = "application/octet-stream"
@@ -26,7 +25,7 @@ EXEC_GRACE_SECONDS = 150.0
 
 
 def patience(timeout_ms: int | None) -> float:
-    """How many seconds to wait for the answer to an exec: as long as the command may take, and no longer."""
+    """Return how many seconds to wait for an exec: as long as the command may take, and no longer."""
     return max(DEFAULT_EXEC_MS if timeout_ms is None else timeout_ms, 0) / 1000 + EXEC_GRACE_SECONDS
 
 
@@ -70,7 +69,8 @@ class Session:
         A command that fails or times out is a result, not an exception. If the connection breaks, the call is
         repeated under the same key, which gives the result of the first one.
         """
-        body = _exec_body(cmd, timeout_ms, stdin, env, cwd, shell)
+        variables = env and dict(env)
+        body = given(cmd=cmd, timeout_ms=timeout_ms, stdin=stdin, env=variables, cwd=cwd, shell=shell)
         data = await self._transport.call(
             "POST",
             self._path + "/exec",
@@ -96,7 +96,8 @@ class Session:
         A cut of the connection, or a restart of the daemon, is not noticed. Leaving the loop early leaves the command
         running; ``cancel`` ends it.
         """
-        body = _exec_body(cmd, timeout_ms, stdin, env, cwd, shell)
+        variables = env and dict(env)
+        body = given(cmd=cmd, timeout_ms=timeout_ms, stdin=stdin, env=variables, cwd=cwd, shell=shell)
         return ExecStream(self._transport, self._path, body=body, idempotency_key=idempotency_key or new_key())
 
     def follow_exec(self, exec_id: str, *, offset: int = 0) -> ExecStream:
@@ -118,31 +119,30 @@ class Session:
         process_id: str | None = None,
         offset: int = 0,
     ) -> AbstractAsyncContextManager[Terminal]:
-        """A terminal with ``cmd`` in it (default: a bash to type in), or the one that runs as ``process_id``."""
-        params = {"rows": str(rows), "columns": str(columns), "offset": str(offset)}
-        optional = {"cmd": cmd, "cwd": cwd, "process_id": process_id}
-        params.update((name, value) for name, value in optional.items() if value is not None)
+        """Open a terminal with ``cmd`` in it (default: a bash to type in), or the one that runs as ``process_id``."""
+        size = {"rows": str(rows), "columns": str(columns), "offset": str(offset)}
+        params = given(**size, cmd=cmd, cwd=cwd, process_id=process_id)
         return open_terminal(self._transport, self._path + "/terminal", params)
 
     async def exec_result(self, exec_id: str) -> ExecResult:
-        """The result of an earlier command again; waits if it still runs."""
+        """Return the result of an earlier command again; waits if it still runs."""
         path = f"{self._path}/exec/{quote(exec_id, safe='')}"
         data = await self._transport.call("GET", path, timeout=patience(None))
         return of_wire(ExecResult, data)
 
     async def write(self, path: str, data: str | bytes | bytearray | memoryview, *, mode: int | None = None) -> None:
         """Write a file as a whole; text is kept as UTF-8. ``mode`` are permission bits such as ``0o755``."""
-        params = {"path": path} if mode is None else {"path": path, "mode": f"{mode:04o}"}
+        params = given(path=path, mode=None if mode is None else f"{mode:04o}")
         body = data.encode() if isinstance(data, str) else bytes(data)
         await self._transport.raw("POST", self._path + "/fs/write", body, {"Content-Type": RAW}, params=params)
 
     async def read(self, path: str, *, max_bytes: int | None = None) -> bytes:
-        """A file's bytes, at most ``max_bytes`` of them."""
+        """Read a file's bytes, at most ``max_bytes`` of them."""
         params = {"path": path} if max_bytes is None else {"path": path, "max_bytes": str(max_bytes)}
         return await self._transport.raw("GET", self._path + "/fs/read", b"", {"Accept": RAW}, params=params, safe=True)
 
     async def stats(self) -> SessionStats:
-        """What it uses now of CPU, memory, disk and processes, and what it may. Does not count as use."""
+        """Ask what it uses now of CPU, memory, disk and processes, and what it may. Does not count as use."""
         return of_wire(SessionStats, await self._transport.call("GET", self._path + "/stats"))
 
     async def refresh(self) -> Self:
@@ -152,29 +152,26 @@ class Session:
 
     async def pause(self) -> Self:
         """Freeze it in memory; any use wakes it."""
-        return await self._sleep("pause")
+        await self._change("pause")
+        return self
 
     async def hibernate(self, as_: Literal["memory", "files"] | None = None) -> Self:
         """Stop it, and keep its memory where the driver can, else its files and shells; any use wakes it."""
-        return await self._sleep("hibernate", as_)
-
-    async def _sleep(self, verb: str, how: str | None = None) -> Self:
-        data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
-        self.info = of_wire(SessionInfo, data)
+        await self._change("hibernate", as_)
         return self
 
     async def wake(self) -> str | None:
         """Wake it, and say what came back: ``memory``, ``files``, or None if it was awake."""
-        return await self._rouse("resume")
+        return await self._change("resume")
 
     async def restore(self, as_: Literal["files"] | None = None) -> str | None:
         """As ``wake``; also one whose sandbox has died, if its files are still there: with fresh processes.
 
         ``as_="files"`` gives up memory that was kept: the way out if it cannot be restored.
         """
-        return await self._rouse("restore", as_)
+        return await self._change("restore", as_)
 
-    async def _rouse(self, verb: str, how: str | None = None) -> str | None:
+    async def _change(self, verb: str, how: str | None = None) -> str | None:
         data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
         self.info = of_wire(SessionInfo, data)
         restored = data.get("restored")
@@ -182,8 +179,8 @@ class Session:
 
     async def snapshot(self, name: str | None = None, *, idempotency_key: str | None = None) -> SnapshotInfo:
         """Keep its files and shells as they are now, to start any number of sessions from. It goes on as before."""
-        body = {} if name is None else {"name": name}
-        path, key = f"{self._path}/snapshots", idempotency_key or new_key()
+        body, key = given(name=name), idempotency_key or new_key()
+        path = f"{self._path}/snapshots"
         return of_wire(SnapshotInfo, await self._transport.call("POST", path, json_body=body, idempotency_key=key))
 
     async def fork(
@@ -193,9 +190,8 @@ class Session:
         ttl_seconds: int | None = None,
         idempotency_key: str | None = None,
     ) -> Self:
-        """A new session with its files, shells, environment and policies as they are now. It goes on as before."""
-        wishes = {"metadata": None if metadata is None else dict(metadata), "ttl_seconds": ttl_seconds}
-        body = {name: value for name, value in wishes.items() if value is not None}
+        """Make a new session with its files, shells, environment and policies as they are now. It goes on as before."""
+        body = given(metadata=None if metadata is None else dict(metadata), ttl_seconds=ttl_seconds)
         path, key = f"{self._path}/fork", idempotency_key or new_key()
         data = await self._transport.call("POST", path, json_body=body, idempotency_key=key)
         return type(self)(self._transport, of_wire(SessionInfo, data))
@@ -207,22 +203,8 @@ class Session:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self.destroy()
-
-
-def _exec_body(
-    cmd: str,
-    timeout_ms: int | None,
-    stdin: str | None,
-    env: Mapping[str, str] | None,
-    cwd: str | None,
-    shell: str | None,
-) -> dict[str, object]:
-    wishes = {"timeout_ms": timeout_ms, "stdin": stdin, "env": env and dict(env), "cwd": cwd, "shell": shell}
-    return {"cmd": cmd, **{name: value for name, value in wishes.items() if value is not None}}
 
 
 class PendingSession(Awaitable[Session]):
@@ -239,8 +221,6 @@ class PendingSession(Awaitable[Session]):
         self._session = await self._create()
         return self._session
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         if self._session is not None:
             await self._session.destroy()

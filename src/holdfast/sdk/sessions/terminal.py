@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from holdfast.errors import Unavailable
-from holdfast.sdk.connection.transport import Transport, error_of_wire
+from holdfast.sdk.connection.transport import Transport, told_of_wire
 from holdfast.sdk.sessions.processes import ProcessInfo
 from holdfast.sdk.sessions.results import of_wire
 
@@ -25,14 +25,14 @@ class Terminal:
         """How the program ended, once it has."""
 
     async def read(self) -> AsyncGenerator[bytes, None]:
-        """What appears on the screen, until the program ends. Raises ``Unavailable`` if the connection breaks."""
+        """Yield what appears on the screen, until the program ends. Raises ``Unavailable`` if the connection breaks."""
         while True:
             message = await self._socket.receive()
             if message.type is aiohttp.WSMsgType.BINARY:
                 self.offset += len(message.data)
                 yield message.data
             elif message.type is aiohttp.WSMsgType.TEXT:
-                told = _told(message.data)
+                told = told_of_wire(message.data)
                 self.offset += int(told.get("dropped", 0))
                 if "exit" in told:
                     self.ended = of_wire(ProcessInfo, told["exit"])
@@ -41,7 +41,7 @@ class Terminal:
                 raise Unavailable("the connection to the terminal broke; attach to it again by its process_id")
 
     async def write(self, data: bytes) -> None:
-        """As if it was typed."""
+        """Write bytes as if they were typed."""
         await self._send(self._socket.send_bytes(data))
 
     async def resize(self, rows: int, columns: int) -> None:
@@ -60,13 +60,4 @@ async def open_terminal(transport: Transport, path: str, params: dict[str, str])
         first = await socket.receive()
         if first.type is not aiohttp.WSMsgType.TEXT:
             raise Unavailable("the daemon closed the terminal before it was open; see its log")
-        yield Terminal(socket, _told(first.data)["attached"])
-
-
-def _told(text: str) -> dict[str, Any]:
-    """A message of the daemon's; an error is raised."""
-    told = json.loads(text)
-    if "error" in told:
-        raise error_of_wire(told["error"], None)
-    assert isinstance(told, dict)
-    return told
+        yield Terminal(socket, told_of_wire(first.data)["attached"])

@@ -3,7 +3,7 @@
 ``forward`` keeps the signature, so editors and type checkers see the real one.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -25,8 +25,24 @@ class Sync(Generic[A]):
         self._inner = inner
 
 
+class Shown(Generic[R]):
+    """An attribute of the inner object, to look at: ``id = Shown[str]()``."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Sync[Any] | None, owner: type) -> R:
+        if instance is None:
+            return self  # type: ignore[return-value]  # of the class itself, as a property has it
+        found: R = getattr(instance._inner, self._name)
+        return found
+
+    def __set__(self, instance: Sync[Any], value: R) -> None:
+        raise AttributeError(f"{self._name} cannot be set")
+
+
 def forward(method: Callable[Concatenate[A, P], Awaitable[R]]) -> Callable[Concatenate[Sync[A], P], R]:
-    """A method that calls ``method`` on the inner object and waits."""
+    """Make a method that calls ``method`` on the inner object and waits."""
 
     @wraps(method)
     def call(self: Sync[A], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -61,11 +77,11 @@ def forward_object(
 
 def forward_iterator(
     method: Callable[Concatenate[A, P], AsyncGenerator[R, None]],
-) -> Callable[Concatenate[Sync[A], P], Iterator[R]]:
+) -> Callable[Concatenate[Sync[A], P], Generator[R, None, None]]:
     """As ``forward``, for async generators."""
 
     @wraps(method)
-    def call(self: Sync[A], *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+    def call(self: Sync[A], *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
         return iterate(self._portal, method(self._inner, *args, **kwargs))
 
     return call  # type: ignore[return-value]  # wraps() hides that self has another type

@@ -6,10 +6,8 @@ of the same name on the async object.
 
 import importlib.util
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -18,7 +16,6 @@ from holdfast.sdk.admin.images import Images
 from holdfast.sdk.admin.keys import Keys
 from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.sessions.copies import Snapshots, Strays, Workspaces
-from holdfast.sdk.sessions.events import SessionEvent
 from holdfast.sdk.sessions.exec_stream import ExecStream
 from holdfast.sdk.sessions.files import Files
 from holdfast.sdk.sessions.output import Chunk
@@ -27,10 +24,9 @@ from holdfast.sdk.sessions.processes import Process, Processes, ProcessInfo
 from holdfast.sdk.sessions.results import ExecEnd, SessionInfo
 from holdfast.sdk.sessions.session import Session
 from holdfast.sdk.sessions.terminal import Terminal
-from holdfast.sdk.sync.base import Sync, forward, forward_as, forward_iterator, forward_object
+from holdfast.sdk.sync.base import Shown, Sync, forward, forward_as, forward_iterator, forward_object
 from holdfast.sdk.sync.portal import iterate
 from holdfast.sdk.sync.threads import SyncThread
-from holdfast.sdk.threads.results import Models, ThreadInfo
 
 
 class SyncExecStream(Sync[ExecStream]):
@@ -42,13 +38,8 @@ class SyncExecStream(Sync[ExecStream]):
     def __iter__(self) -> Iterator[Chunk]:
         return iterate(self._portal, aiter(self._inner))
 
-    @property
-    def exec_id(self) -> str | None:
-        return self._inner.exec_id
-
-    @property
-    def result(self) -> ExecEnd:
-        return self._inner.result
+    exec_id = Shown[str | None]()
+    result = Shown[ExecEnd]()
 
 
 class SyncProcess(Sync[Process]):
@@ -62,29 +53,16 @@ class SyncProcess(Sync[Process]):
     resize = forward(Process.resize)
     kill = forward(Process.kill)
 
-    @property
-    def id(self) -> str:
-        return self._inner.id
-
-    @property
-    def info(self) -> ProcessInfo:
-        return self._inner.info
-
-    @property
-    def running(self) -> bool:
-        return self._inner.running
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._inner.exit_code
+    id = Shown[str]()
+    info = Shown[ProcessInfo]()
+    running = Shown[bool]()
+    exit_code = Shown[int | None]()
 
 
 class SyncProcesses(Sync[Processes]):
     start = forward_as(SyncProcess, Processes.start)
     get = forward_as(SyncProcess, Processes.get)
-
-    def list(self) -> list[SyncProcess]:
-        return [SyncProcess(self._portal, one) for one in self._portal.call(self._inner.list)]
+    list = forward_as(lambda portal, found: [SyncProcess(portal, one) for one in found], Processes.list)
 
 
 class SyncPorts(Sync[Ports]):
@@ -103,17 +81,9 @@ class SyncTerminal(Sync[Terminal]):
     write = forward(Terminal.write)
     resize = forward(Terminal.resize)
 
-    @property
-    def process_id(self) -> str:
-        return self._inner.process_id
-
-    @property
-    def offset(self) -> int:
-        return self._inner.offset
-
-    @property
-    def ended(self) -> ProcessInfo | None:
-        return self._inner.ended
+    process_id = Shown[str]()
+    offset = Shown[int]()
+    ended = Shown[ProcessInfo | None]()
 
 
 class SyncFiles(Sync[Files]):
@@ -147,6 +117,7 @@ class SyncSession(Sync[Session]):
     wake = forward(Session.wake)
     restore = forward(Session.restore)
     snapshot = forward(Session.snapshot)
+    fork = forward_as(lambda portal, copy: SyncSession(portal, copy), Session.fork)
     exec_stream = forward_object(SyncExecStream, Session.exec_stream)
     follow_exec = forward_object(SyncExecStream, Session.follow_exec)
     write = forward(Session.write)
@@ -168,17 +139,9 @@ class SyncSession(Sync[Session]):
     def __repr__(self) -> str:
         return f"<SyncSession {self.id} {self.status}>"
 
-    @property
-    def id(self) -> str:
-        return self._inner.id
-
-    @property
-    def status(self) -> str:
-        return self._inner.status
-
-    @property
-    def info(self) -> SessionInfo:
-        return self._inner.info
+    id = Shown[str]()
+    status = Shown[str]()
+    info = Shown[SessionInfo]()
 
     @property
     def files(self) -> SyncFiles:
@@ -196,23 +159,10 @@ class SyncSession(Sync[Session]):
         self._portal.call(self._inner.hibernate, as_)
         return self
 
-    def fork(
-        self,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        ttl_seconds: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> "SyncSession":
-        """As ``Session.fork``."""
-        copy = partial(self._inner.fork, metadata=metadata, ttl_seconds=ttl_seconds, idempotency_key=idempotency_key)
-        return SyncSession(self._portal, self._portal.call(copy))
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self.destroy()
 
 
@@ -250,6 +200,11 @@ class SyncClient(Sync[Client]):
 
     create_session = forward_as(SyncSession, Client.create_session)
     get_session = forward_as(SyncSession, Client.get_session)
+    list_sessions = forward_as(lambda portal, found: [SyncSession(portal, one) for one in found], Client.list_sessions)
+    events = forward_iterator(Client.events)
+    thread = forward_object(SyncThread, Client.thread)
+    list_threads = forward(Client.list_threads)
+    models = forward(Client.models)
     usage = forward(Client.usage)
     node = forward(Client.node)
 
@@ -271,37 +226,7 @@ class SyncClient(Sync[Client]):
         self.strays = SyncStrays(self._portal, client.strays)
         self._stop = weakref.finalize(self, _shut, self._portal, client, running)
 
-    @property
-    def url(self) -> str:
-        return self._inner.url
-
-    def list_sessions(self, status: str | Iterable[str] | None = None, *, stats: bool = False) -> list[SyncSession]:
-        found = self._portal.call(partial(self._inner.list_sessions, status, stats=stats))
-        return [SyncSession(self._portal, one) for one in found]
-
-    def events(
-        self,
-        after: int | None = None,
-        *,
-        kinds: str | Iterable[str] | None = None,
-        session_id: str | None = None,
-        thread: str | None = None,
-        follow: bool = True,
-    ) -> Generator[SessionEvent, None, None]:
-        """As ``Client.events``; leaving the loop ends it."""
-        events = self._inner.events(after, kinds=kinds, session_id=session_id, thread=thread, follow=follow)
-        return iterate(self._portal, events)
-
-    def thread(self, key: str, *, owner: str | None = None) -> SyncThread:
-        """As ``Client.thread``."""
-        return SyncThread(self._portal, self._inner.thread(key, owner=owner))
-
-    def list_threads(self, prefix: str | None = None, *, owner: str | None = None) -> list[ThreadInfo]:
-        return self._portal.call(partial(self._inner.list_threads, prefix, owner=owner))
-
-    def models(self) -> Models:
-        """What the daemon's providers offer, and what a new thread would use."""
-        return self._portal.call(self._inner.models)
+    url = Shown[str]()
 
     def close(self) -> None:
         """Close the connections and end the thread. Sessions live on."""
@@ -310,9 +235,7 @@ class SyncClient(Sync[Client]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self.close()
 
 

@@ -25,7 +25,7 @@ class _Way(Generic[T]):
 
 
 def iterate(portal: BlockingPortal, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    """Each item as it comes, in the caller's thread. Closing this one, or leaving its loop, closes ``items`` too.
+    """Yield each item as it comes, in the caller's thread. Closing this, or leaving its loop, closes ``items`` too.
 
     One task on the portal's side goes along ``items`` from beginning to end, as what they do inside may need: a
     timeout, for one, belongs to the task that set it. It is at most one item ahead.

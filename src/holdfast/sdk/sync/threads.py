@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from holdfast.sdk.sync.base import Sync, forward, forward_iterator, forward_object
+from holdfast.sdk.sync.base import Shown, Sync, forward, forward_iterator, forward_object
 from holdfast.sdk.sync.portal import iterate
-from holdfast.sdk.threads.reply import Reply
 from holdfast.sdk.threads.results import MessageInfo, ThreadEvent
-from holdfast.sdk.threads.thread import Thread
+from holdfast.sdk.threads.thread import Reply, Thread
 
 
 class SyncReply(Sync[Reply]):
@@ -23,13 +22,8 @@ class SyncReply(Sync[Reply]):
         self._portal.call(self._inner.sent)
         return self
 
-    @property
-    def message(self) -> MessageInfo:
-        return self._inner.message
-
-    @property
-    def turn_id(self) -> str | None:
-        return self._inner.turn_id
+    message = Shown[MessageInfo]()
+    turn_id = Shown[str | None]()
 
 
 class SyncThread(Sync[Thread]):
@@ -63,6 +57,4 @@ class SyncThread(Sync[Thread]):
     pause = forward(Thread.pause)
     delete = forward(Thread.delete)
 
-    @property
-    def key(self) -> str:
-        return self._inner.key
+    key = Shown[str]()

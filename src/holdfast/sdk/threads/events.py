@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from holdfast.sdk.connection.following import SILENT_SECONDS, Answers, followed
+from holdfast.sdk.connection.following import SILENT_SECONDS
 from holdfast.sdk.connection.sse import read_events
 from holdfast.sdk.connection.transport import Transport
 from holdfast.sdk.sessions.results import of_wire
@@ -15,24 +15,11 @@ PAGE = 500
 Query = dict[str, str | list[str]]
 
 
-def follow(
-    transport: Transport,
-    path: str,
-    query: Query,
-    after: int,
-    *,
-    known: bool = False,
-    answers: Answers | None = None,
-) -> AsyncGenerator[ThreadEvent, None]:
-    """Raises ``ThreadNotFound`` when the thread is deleted."""
-    return followed(lambda last: _stream(transport, path, query, last or 0), after, known=known, answers=answers)
-
-
-async def _stream(
-    transport: Transport, path: str, query: Query, after: int
+async def stream(
+    transport: Transport, path: str, query: Query, after: int | None
 ) -> AsyncGenerator[ThreadEvent | None, None]:
-    """One connection; None as soon as it stands."""
-    where: Query = {**query, "after": str(after)}
+    """Yield events of one connection; None as soon as it stands. Raises ``ThreadNotFound`` when it is deleted."""
+    where: Query = {**query, "after": str(after or 0)}
     async with transport.stream("GET", f"{path}/events/stream", params=where, timeout=SILENT_SECONDS) as response:
         yield None
         async with aclosing(read_events(response)) as events:

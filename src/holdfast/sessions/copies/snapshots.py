@@ -6,96 +6,65 @@ next tick, and removed: half of a snapshot is no snapshot.
 
 import hashlib
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
 
 from holdfast.callers.types import Caller
-from holdfast.drivers.base import Driver
 from holdfast.errors import HoldfastError, SnapshotNotFound, Unavailable
 from holdfast.records.copies import SnapshotRow, SnapshotStatus
 from holdfast.records.events import NewEvent
 from holdfast.records.machine import Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SnapshotKind
-from holdfast.sessions.copies.captures import USABLE, Captures
+from holdfast.sessions.context import Context
+from holdfast.sessions.copies.copying import FORGET, USABLE, Copies, Copying
 from holdfast.sessions.copies.names import check_name
-from holdfast.sessions.create.origins import FORGET
 from holdfast.sessions.ids import fork_id_for, new_snapshot_id, session_of_fork
-from holdfast.sessions.lifecycle import told_of
-from holdfast.sessions.live import Clock, unusable
-from holdfast.sessions.operations import Operations, reporting
-from holdfast.sessions.settings import SessionSettings
-from holdfast.sessions.telling.event_kinds import Kind
-from holdfast.sessions.watch.marks import Marks
-from holdfast.sessions.watch.room import Room
+from holdfast.sessions.session import Sessions, told_of, unusable
+from holdfast.sessions.telling.event_kinds import EventKind
 from holdfast.sessions.watch.strays import Strays, mark_of_snapshot
-from holdfast.store import SessionStore, SnapshotStore, spending
+from holdfast.store import spending
 
 log = structlog.get_logger(__name__)
 
 _SWEEP = "sweep:snapshots"
-_ON_THE_WAY = (Status.CREATING, Status.PAUSING, Status.RESUMING)
 
 
 class Snapshots:
     """One node's snapshots, and those of others to look at."""
 
-    def __init__(
-        self,
-        sessions: SessionStore,
-        store: SnapshotStore,
-        driver: Driver,
-        captures: Captures,
-        forks: Captures,
-        operations: Operations,
-        settings: SessionSettings,
-        marks: Marks,
-        strays: Strays,
-        room: Room,
-        *,
-        node: str,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, context: Context, sessions: Sessions, copying: Copying, strays: Strays) -> None:
+        self._context = context
+        self._operations = context.operations
+        self._store = context.kept.snapshots
+        self._copying = copying
         self._sessions = sessions
-        self._store = store
-        self._driver = driver
-        self._captures = captures
-        self._forks = forks
-        self._operations = operations
-        self._settings = settings
-        self._marks = marks
         self._strays = strays
-        self._room = room
-        self._node = node
-        self._clock = clock
 
     async def create(
         self, session_id: str, name: str | None, /, *, idempotency_key: str | None, caller: Caller
     ) -> SnapshotRow:
         """Keep what this session is now, under a name. It goes on as before, and may go away."""
-        self._captures.check_ability()
+        self._copying.check_ability()
         if name is not None:
             check_name("name", name)
-        session = await self._sessions.get(session_id)
-        if session.status in _ON_THE_WAY:
-            await self._operations.wait(session_id)
-            session = await self._sessions.get(session_id)
+        session = await self._sessions.settled_row(session_id)
         if session.status not in USABLE:
             raise unusable(session)
-        await self._room.check("snapshots")
+        await self._context.room.check("snapshots")
         planned = self._row(session, name, idempotency_key, caller.owner)
         row, is_new = await self._operations.share(planned.id, lambda: self._make(planned))
         return row if is_new else await self._made_before(row)
 
     async def _make(self, planned: SnapshotRow) -> tuple[SnapshotRow, bool]:
         """One operation from before there is a row: the tick takes a row that nobody works on for a dead daemon's."""
-        row, is_new = await self._store.insert(planned, max_owned=self._settings.max_snapshots)
+        row, is_new = await self._store.insert(planned, max_owned=self._context.settings.max_snapshots)
         return (await self._write(row), True) if is_new else (row, False)
 
     def _row(self, session: SessionRow, name: str | None, key: str | None, owner: str) -> SnapshotRow:
-        id = new_snapshot_id()
+        id, asked = new_snapshot_id(), json.dumps(["snapshot", session.id, name])
         return SnapshotRow(
             id=id,
             name=name or id,
@@ -104,26 +73,26 @@ class Snapshots:
             kind=SnapshotKind.FILES,
             session_id=session.id,
             image=session.image,
-            node=self._node,
-            driver=self._driver.name,
+            node=self._context.node,
+            driver=self._context.driver.name,
             spec=session.spec,
             idempotency_key=key,
-            idempotency_hash=_hash(session.id, name) if key else None,
-            created_at=self._clock(),
+            idempotency_hash=hashlib.sha256(asked.encode()).hexdigest() if key else None,
+            created_at=self._context.clock(),
         )
 
     async def _write(self, row: SnapshotRow) -> SnapshotRow:
         try:
-            kind = await self._captures.take(row.id, row.session_id)
-            size = await self._captures.size(row.id)
-            session = await self._sessions.get(row.session_id)
+            kind = await self._copying.take(self._copying.snapshots, row.id, row.session_id)
+            size = await self._context.driver.measure(await self._copying.snapshots.path(row.id))
+            session = await self._context.store.get(row.session_id)
             data = told_of(session) | {"snapshot_id": row.id, "name": row.name}
-            note = NewEvent(Kind.SNAPSHOT, session.id, data, session.owner)
-            row = await self._store.finish(row.id, kind=kind, size_bytes=size, now=self._clock(), notes=[note])
+            note = NewEvent(EventKind.SNAPSHOT, session.id, data, session.owner)
+            row = await self._store.finish(row.id, kind=kind, size_bytes=size, now=self._context.clock(), notes=[note])
         except HoldfastError:
             await self._remove(row.id)
             raise
-        await self._marks.put(mark_of_snapshot(row))
+        await self._context.marks.put(mark_of_snapshot(row))
         log.info("snapshot.created", snapshot_id=row.id, session_id=row.session_id, size_bytes=row.size_bytes)
         return row
 
@@ -153,7 +122,9 @@ class Snapshots:
             if row.session_id == session_id and row.status == SnapshotStatus.READY
         ]
         ready.sort(key=lambda row: row.created_at, reverse=True)
-        return [row.id for row in ready if row.node == self._node or await self._captures.reaches(row.id)]
+        return [
+            row.id for row in ready if row.node == self._context.node or await self._copying.snapshots.reaches(row.id)
+        ]
 
     async def delete(self, reference: str, /, *, caller: Caller) -> None:
         """Refused while a session is being made from it. Sessions that were made from it do not need it any more."""
@@ -165,43 +136,38 @@ class Snapshots:
         """Safe to repeat: who finds half of it goes on."""
         with spending():
             await self._store.begin_removal(id)
-            await self._marks.remove(id)
-            await self._captures.forget(id)
+            await self._context.marks.remove(id)
+            await self._copying.snapshots.forget(id)
             await self._store.remove(id)
         log.info("snapshot.removed", snapshot_id=id)
 
     def tick(self) -> None:
         """In the background: a directory that hosts share may take its time, and nothing else must wait for it."""
-        if self._driver.capabilities.snapshot:
-            self._operations.spawn(_SWEEP, reporting("snapshot.sweep", self._sweep))
+        if self._context.driver.capabilities.snapshot:
+            self._operations.attempt(_SWEEP, "snapshot.sweep", self._sweep)
 
     async def _sweep(self) -> None:
         """Remove what nobody is working on and nobody can use; what was whole once, and has no row, is set aside.
 
         The directory is read before the rows: whatever is in it had its row by then.
         """
-        found = {id: captures for captures in (self._captures, self._forks) for id in await captures.own_ids()}
-        rows = await self._store.all(node=self._node)
+        places = self._copying.snapshots, self._copying.forks
+        found = {id: copies for copies in places for id in await copies.own_ids()}
+        rows = await self._store.all(node=self._context.node)
         for row in rows:
             if row.status != SnapshotStatus.READY:
-                self._spawn(row.id, row.id, partial(self._remove, row.id))
-        creating = await self._sessions.by_status([Status.CREATING], node=self._node)
+                self._operations.attempt(row.id, "snapshot.remove", partial(self._remove, row.id), snapshot_id=row.id)
+        creating = await self._context.store.by_status([Status.CREATING], node=self._context.node)
         known = {row.id for row in rows} | {fork_id_for(row.id) for row in creating}
-        await self._marks.put(*(mark_of_snapshot(row) for row in rows if row.status == SnapshotStatus.READY))
+        await self._context.marks.put(*(mark_of_snapshot(row) for row in rows if row.status == SnapshotStatus.READY))
         for id in found.keys() - known:
             busy = (id, session_of_fork(id), FORGET + id)
             if not any(self._operations.running(key) for key in busy):
-                self._spawn(FORGET + id, id, partial(self._settle_stray, found[id], id))
+                settle = partial(self._settle_stray, found[id], id)
+                self._operations.attempt(FORGET + id, "snapshot.remove", settle, snapshot_id=id)
         await self._strays.forget_snapshots(found.keys() | known)
 
-    async def _settle_stray(self, captures: Captures, id: str) -> None:
+    async def _settle_stray(self, copies: Copies, id: str) -> None:
         if not await self._strays.keep_snapshot(id):
             log.warning("snapshot.stray.removed", snapshot_id=id)
-            await captures.forget(id)
-
-    def _spawn(self, key: str, id: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        self._operations.spawn(key, reporting("snapshot.remove", work, snapshot_id=id))
-
-
-def _hash(session_id: str, name: str | None) -> str:
-    return hashlib.sha256(json.dumps(["snapshot", session_id, name]).encode()).hexdigest()
+            await copies.forget(id)

@@ -1,5 +1,5 @@
-"""Making sessions: from a request to a row, and from a row to what its sandbox starts with.
+"""Making sessions: from a request to a session that has no row yet, and from there to its row.
 
-Read first: ``creation``, ``planning`` (every choice and every refusal), ``origins`` (snapshots and forks).
+Read first: ``creation`` (the order of the steps), ``planning`` (every choice and every refusal).
 The session service imports this package.
 """

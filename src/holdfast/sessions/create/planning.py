@@ -1,4 +1,4 @@
-"""From a wish to the row that a session begins with: every choice is made here, and every refusal."""
+"""From a wish to a session that has no row yet: every choice is made here, and every refusal."""
 
 import hashlib
 import json
@@ -6,27 +6,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
-from holdfast.callers.types import ROOT
-from holdfast.drivers.base import Driver
 from holdfast.errors import BadInput, DriverUnsupported
-from holdfast.images.store import ImageStore
 from holdfast.records.copies import SnapshotRow
 from holdfast.records.limits import Limits
 from holdfast.records.machine import Status
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SessionSpec
-from holdfast.sessions.copies.captures import Captures
+from holdfast.sessions.context import Context
+from holdfast.sessions.copies.copying import Copying
 from holdfast.sessions.copies.names import check_name
-from holdfast.sessions.create.choices import KEPT_SECONDS, choose_image, choose_spec, choose_ttl, continued
-from holdfast.sessions.create.limits import choose_limits
+from holdfast.sessions.create import choices
 from holdfast.sessions.ids import new_session_id, new_workspace_id
-from holdfast.sessions.live import Clock
-from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.session import Session
 from holdfast.sessions.types import CreateRequest, ForkRequest
-from holdfast.sessions.watch.room import Room
-from holdfast.sessions.ways_out import WayOut
-from holdfast.store import Wish
+from holdfast.store import WorkspaceWish
 
 _HOME = "/workspace"
 _ALWAYS = object()
@@ -35,32 +29,14 @@ _LATER_FIELDS = {"snapshot": None, "workspace": None, "kept": False}
 
 
 class Planning:
-    """Rows for sessions of this node."""
+    """Plans sessions of this node."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        images: ImageStore,
-        captures: Captures,
-        room: Room,
-        settings: SessionSettings,
-        *,
-        node: str,
-        clock: Clock,
-        way_out: WayOut,
-    ) -> None:
-        self._driver = driver
-        self._images = images
-        self._captures = captures
-        self._room = room
-        self._settings = settings
-        self._node = node
-        self._clock = clock
-        self._way_out = way_out
-
-    async def plain(self, request: CreateRequest) -> SessionRow:
-        """For the pool: what such a create of anybody would get."""
-        return await self.session(request, None, ROOT.owner)
+    def __init__(self, context: Context, copying: Copying) -> None:
+        self._context = context
+        self._driver = context.driver
+        self._settings = context.settings
+        self._way_out = context.way_out
+        self._copies = copying.snapshots
 
     async def session(
         self,
@@ -69,7 +45,7 @@ class Planning:
         owner: str,
         snapshot: SnapshotRow | None = None,
         ceilings: Ceilings = NO_CEILINGS,
-    ) -> SessionRow:
+    ) -> Session:
         """``ceilings`` are those of the key that asks."""
         hash = _hash(req)
         renewed: Sequence[str] = ()
@@ -78,22 +54,19 @@ class Planning:
             await self._check_place(snapshot)
             base = snapshot.spec
             renewed = [*req.env, *self._proxies(base.network, req.network)]
-            req, limits = continued(req, base, snapshot.image), base.limits
-        spec = choose_spec(req, self._settings, self._driver.capabilities, ceilings, limits)
+            req, limits = choices.continued(req, base, snapshot.image), base.limits
+        spec = choices.choose_spec(req, self._settings, self._driver.capabilities, ceilings, limits)
         spec = replace(spec, renewed=tuple(renewed), workspace=self._workspace(req))
-        ttl = KEPT_SECONDS if req.kept else choose_ttl(req.ttl_seconds, self._settings)
-        row = await self._row(spec, choose_image(req.image, self._settings), owner, ttl)
-        return replace(
-            row,
+        ttl = choices.KEPT_SECONDS if req.kept else choices.choose_ttl(req.ttl_seconds, self._settings)
+        session = await self._plan(spec, choices.choose_image(req.image, self._settings), owner, ttl)
+        session.record = replace(
+            session.record,
             metadata=dict(req.metadata),
             snapshot_id=None if snapshot is None else snapshot.id,
             idempotency_key=idempotency_key,
             idempotency_hash=hash if idempotency_key else None,
         )
-
-    def check_limits(self, req: CreateRequest, ceilings: Ceilings) -> None:
-        """Raises ``LimitOutOfRange`` if a session with these limits would be refused."""
-        choose_limits(req, self._settings, ceilings)
+        return session
 
     async def fork(
         self,
@@ -102,39 +75,40 @@ class Planning:
         idempotency_key: str | None,
         owner: str,
         ceilings: Ceilings = NO_CEILINGS,
-    ) -> SessionRow:
+    ) -> Session:
         """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
         spec = original.spec
-        limits = choose_limits(CreateRequest(), self._settings, ceilings, spec.limits)
+        limits = choices.choose_limits(CreateRequest(), self._settings, ceilings, spec.limits)
         spec = replace(spec, limits=limits, fork_of=original.id, workspace=None, renewed=(), kept=False)
-        ttl = original.ttl_seconds if req.ttl_seconds is None else choose_ttl(req.ttl_seconds, self._settings)
-        row = await self._row(spec, choose_image(original.image, self._settings), owner, ttl)
-        return replace(
-            row,
+        ttl = original.ttl_seconds if req.ttl_seconds is None else choices.choose_ttl(req.ttl_seconds, self._settings)
+        session = await self._plan(spec, choices.choose_image(original.image, self._settings), owner, ttl)
+        session.record = replace(
+            session.record,
             metadata=dict(original.metadata if req.metadata is None else req.metadata),
             cwd=original.cwd,
             idempotency_key=idempotency_key,
             idempotency_hash=_hash(req, "fork", original.id) if idempotency_key else None,
         )
+        return session
 
-    def wish(self, row: SessionRow) -> Wish | None:
+    def wish(self, row: SessionRow) -> WorkspaceWish | None:
         """The workspace that this row is to have."""
         spec = row.spec
         if spec.workspace is None:
             return None
-        return Wish(spec.workspace, new_workspace_id(), spec.limits.disk_mb, self._settings.max_workspaces)
+        return WorkspaceWish(spec.workspace, new_workspace_id(), spec.limits.disk_mb, self._settings.max_workspaces)
 
-    async def _row(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> SessionRow:
+    async def _plan(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> Session:
         self._way_out.check(spec.network)
-        await self._room.check("new sessions")
-        root = await self._images.resolve(image)
-        now = self._clock()
-        return SessionRow(
+        await self._context.room.check("new sessions")
+        root = await self._context.images.resolve(image)
+        now = self._context.clock()
+        row = SessionRow(
             id=new_session_id(),
             owner=owner,
             status=Status.CREATING,
             image=image,
-            node=self._node,
+            node=self._context.node,
             driver=self._driver.name,
             spec=replace(spec, layout=str(root.layout), restored=None),
             cwd=_HOME,
@@ -144,9 +118,10 @@ class Planning:
             last_activity_at=now,
             updated_at=now,
         )
+        return Session(self._context, row, image=root)
 
     async def _check_place(self, snapshot: SnapshotRow) -> None:
-        if snapshot.node != self._node and not await self._captures.reaches(snapshot.id):
+        if snapshot.node != self._context.node and not await self._copies.reaches(snapshot.id):
             raise BadInput(
                 f"snapshot: {snapshot.name} is on another machine, {snapshot.node}, and cannot be read from here; "
                 "make the session there, or have the hosts share a snapshot_dir"

@@ -6,19 +6,22 @@ to a pooled sandbox, it is destroyed, or left to the reconciler, which decides b
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
+from holdfast.callers.types import ROOT
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import HoldfastError, IdempotencyMismatch, TooManySessions, UnknownImage
 from holdfast.records.sessions import SessionRow
-from holdfast.sessions.lifecycle import Lifecycle
-from holdfast.sessions.operations import Operations
-from holdfast.sessions.pool.pool import Pool, Ready
+from holdfast.sessions.context import Context
+from holdfast.sessions.create.planning import Planning
+from holdfast.sessions.life import Life
+from holdfast.sessions.pool.pool import Pool, WarmSandbox
 from holdfast.sessions.pool.warmth import Borrowed, Warmer
-from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.session import Session
 from holdfast.sessions.types import CreateRequest
 
 log = structlog.get_logger(__name__)
@@ -35,42 +38,28 @@ _WARM_PAUSE_SECONDS = 1.0
 _WARM_SECONDS = 120.0
 """How long making one sandbox ready for its purpose may take."""
 
-Plan = Callable[[CreateRequest], Awaitable[SessionRow]]
-"""The row that such a create would have."""
-
 
 class PoolKeeper:
     """One pool's only owner."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        lifecycle: Lifecycle,
-        operations: Operations,
-        plan: Plan,
-        borrowed: Borrowed,
-        purposes: Collection[str],
-        *,
-        max_live: int,
-        metrics: SessionMetrics,
-    ) -> None:
-        self._pool = pool
-        self._lifecycle = lifecycle
-        self._operations = operations
-        self._plan = plan
-        self._borrowed = borrowed
-        self._purposes = frozenset(purposes)
+    def __init__(self, context: Context, life: Life, planning: Planning) -> None:
+        settings, metrics = context.settings, context.metrics
+        self._context = context
+        self._operations = context.operations
+        self._life = life
+        self._planning = planning
+        self._pool = Pool({**settings.pool, **settings.warm_pool})
+        self._borrowed = Borrowed(context)
+        self._purposes = frozenset(settings.warm_pool)
         self._warmers: dict[str, Warmer] = {}
         self._making: SessionRow | None = None
-        self._max_live = max_live
-        self._metrics = metrics
         self._creates = 0
         self._quiet = asyncio.Event()
         self._needed = asyncio.Event()
-        self._failures = dict.fromkeys(pool.kinds, 0)
-        self._not_before = dict.fromkeys(pool.kinds, 0.0)
-        for kind in pool.kinds:
-            metrics.pool_ready.labels(kind).set_function(partial(pool.count_ready, kind))
+        self._failures = dict.fromkeys(self._pool.kinds, 0)
+        self._not_before = dict.fromkeys(self._pool.kinds, 0.0)
+        for kind in self._pool.kinds:
+            metrics.pool_ready.labels(kind).set_function(partial(self._pool.count_ready, kind))
 
     def warm_by(self, kind: str, warmer: Warmer) -> None:
         """Who makes sandboxes of this kind ready; until somebody does, none is made."""
@@ -79,15 +68,17 @@ class PoolKeeper:
 
     # -- giving out --------------------------------------------------------------------------------------------------
 
-    def take(self, row: SessionRow, purpose: str | None = None) -> Ready | None:
+    def take(self, row: SessionRow, purpose: str | None = None) -> WarmSandbox | None:
         """A ready sandbox for this row. Whoever takes one calls ``claim`` with it."""
         ready = self._pool.take(row, purpose)
         if row.image in self._pool.kinds or any(warmer.purpose == purpose for warmer in self._warmers.values()):
-            self._metrics.pool_creates.labels("hit" if ready else "miss").inc()
+            self._context.metrics.pool_creates.labels("hit" if ready else "miss").inc()
             self._needed.set()
         return ready
 
-    async def claim(self, ready: Ready, row: SessionRow, *, max_owned: int | None) -> tuple[SessionRow, bool] | None:
+    async def claim(
+        self, ready: WarmSandbox, row: SessionRow, *, max_owned: int | None
+    ) -> tuple[SessionRow, bool] | None:
         """Make the session that ``row`` asks for out of ``ready``; as ``SessionStore.insert``.
 
         None if the sandbox turns out to be of no use, which costs the caller a cold create and nothing else. The
@@ -97,16 +88,17 @@ class PoolKeeper:
         opened = not spec.kept or ready.spec.kept
         clean = not spec.env and opened
         wanted = replace(row, id=ready.id, handle=ready.row.handle, cwd=ready.row.cwd)
+        session = Session(self._context, wanted)
         try:
-            await self._lifecycle.give_environment(ready.id, spec.env)
+            await session.give_environment(spec.env)
             if not opened:
-                await self._lifecycle.open_ways_out(await self._lifecycle.listen(wanted), spec)
+                await self._context.way_out.open(await session.listen(), spec)
         except HoldfastError as error:
             log.warning("pool.sandbox.unusable", session_id=ready.id, error=error.message)
             self._throw_away(ready.id)
             return None
         try:
-            stored, is_new = await self._lifecycle.admit(wanted, max_live=self._max_live, max_owned=max_owned)
+            is_new = await self._life.admit(session, max_owned=max_owned)
         except (TooManySessions, IdempotencyMismatch):
             self._give_back(ready, clean=clean)
             raise
@@ -117,7 +109,7 @@ class PoolKeeper:
             self._pool.release(ready.id)
         else:
             self._give_back(ready, clean=clean)
-        return stored, is_new
+        return session.record, is_new
 
     @contextlib.contextmanager
     def creating(self) -> Iterator[None]:
@@ -130,11 +122,15 @@ class PoolKeeper:
             if not self._creates:
                 self._quiet.set()
 
-    def _give_back(self, ready: Ready, *, clean: bool) -> None:
+    def _give_back(self, ready: WarmSandbox, *, clean: bool) -> None:
         if clean and self._pool.lacks(ready.kind):  # and was not replaced meanwhile
             self._pool.put(ready)
         else:
             self._throw_away(ready.id)
+
+    def owns(self, session_id: str) -> bool:
+        """Whether the sandbox with this id is in the pool, or on its way there or out of it."""
+        return self._pool.owns(session_id)
 
     def lost(self, session_id: str) -> bool:
         """A runner has hung up; whether it was that of a sandbox that waits here."""
@@ -149,7 +145,7 @@ class PoolKeeper:
 
     async def _discard(self, session_id: str) -> None:
         try:
-            await self._lifecycle.discard(session_id)
+            await self._life.discard(session_id, f"the sandbox {session_id} was not needed any more")
         except HoldfastError as error:
             log.warning("pool.discard.failed", session_id=session_id, error=error.message, next="tried on each tick")
         finally:
@@ -191,16 +187,17 @@ class PoolKeeper:
 
     async def _add(self, kind: str) -> None:
         try:
-            row = self._making = await self._plan_one(kind)
+            session = await self._plan_one(kind)
         except HoldfastError as error:
             self._back_off(kind, error)
             return
-        self._pool.reserve(row.id, kind)
+        self._making = session.record
+        self._pool.reserve(session.id, kind)
         try:
-            ready = await self._prepare(row, kind)
+            ready = await self._prepare(session, kind)
         except Exception as error:
             self._back_off(kind, error)
-            await self._discard(row.id)
+            await self._discard(session.id)
             return
         finally:
             self._making = None
@@ -208,20 +205,21 @@ class PoolKeeper:
         self._failures[kind] = 0
         log.info("pool.sandbox.ready", session_id=ready.id, image=kind, ready=self._pool.count_ready(kind))
 
-    async def _plan_one(self, kind: str) -> SessionRow:
+    async def _plan_one(self, kind: str) -> Session:
         warmer = self._warmers.get(kind)
-        return await self._plan(CreateRequest(image=kind) if warmer is None else warmer.request())
+        request = CreateRequest(image=kind) if warmer is None else warmer.request()
+        return await self._planning.session(request, None, ROOT.owner)
 
-    async def _prepare(self, row: SessionRow, kind: str) -> Ready:
-        row = await self._lifecycle.prepare(row)
+    async def _prepare(self, session: Session, kind: str) -> WarmSandbox:
+        row = await self._life.prepare(session)
         warmer = self._warmers.get(kind)
         if warmer is None:
-            return Ready.of(row)
+            return WarmSandbox.of(row)
         fingerprint = await warmer.fingerprint()  # before: what changes meanwhile is noticed
-        with self._borrowed.borrow(row) as sandbox:
+        with self._borrowed.borrow(session) as sandbox:
             async with asyncio.timeout(_WARM_SECONDS):
                 await warmer.warm(row.id, sandbox)
-        return Ready.of(row, kind=kind, purpose=warmer.purpose, fingerprint=fingerprint)
+        return WarmSandbox.of(row, kind=kind, purpose=warmer.purpose, fingerprint=fingerprint)
 
     def _back_off(self, kind: str, error: Exception) -> None:
         seconds = min(2.0 ** self._failures[kind], _LONGEST_BACKOFF_SECONDS)
@@ -245,7 +243,7 @@ class PoolKeeper:
             if not self._pool.ready(kind):
                 continue
             try:
-                row: SessionRow | None = await self._plan_one(kind)
+                row: SessionRow | None = (await self._plan_one(kind)).record
                 warmer = self._warmers.get(kind)
                 fingerprint = "" if warmer is None else await warmer.fingerprint()
             except UnknownImage:
@@ -254,7 +252,8 @@ class PoolKeeper:
                 log.warning("pool.refresh.failed", image=kind, error=error.message, next="looked at on the next tick")
                 continue
             for ready in self._pool.ready(kind):
-                if row is None or not _is_current(ready, row, fingerprint):
+                same = ready.fingerprint == fingerprint
+                if row is None or not same or not ready.fits(row, row.spec, ready.purpose):
                     log.info("pool.sandbox.outdated", session_id=ready.id, image=kind)
                     self._pool.withdraw(ready.id)
                     self._throw_away(ready.id)
@@ -270,11 +269,5 @@ class PoolKeeper:
         """Remove all of it, once no claim is under way. What is not gone in time, the next daemon finds and removes."""
         discards = [asyncio.create_task(self._discard(session_id)) for session_id in self._pool.everything()]
         if discards:
-            _done, late = await asyncio.wait(discards, timeout=_CLOSE_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*discards, return_exceptions=True)
-
-
-def _is_current(ready: Ready, row: SessionRow, fingerprint: str) -> bool:
-    return ready.fingerprint == fingerprint and ready.fits(row, row.spec, ready.purpose)
+            await asyncio.wait(discards, timeout=_CLOSE_SECONDS)
+            await cancel_and_wait(*discards)

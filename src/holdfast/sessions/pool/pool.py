@@ -25,7 +25,7 @@ _DRIVERS_OWN = frozenset({"SANDBOX_ID"})
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class WarmSandbox:
     """A sandbox whose runner has dialled and that has run nothing, but for what its purpose wants. ``row`` is what its
     row would be by default."""
 
@@ -39,7 +39,7 @@ class Ready:
     @classmethod
     def of(
         cls, row: SessionRow, *, kind: str | None = None, purpose: str | None = None, fingerprint: str = ""
-    ) -> "Ready":
+    ) -> "WarmSandbox":
         spec = replace(row.spec, env={})
         return cls(row, spec, kind or row.image, purpose, fingerprint)
 
@@ -65,7 +65,7 @@ class _Shelf:
 
     wanted: int
     making: set[str] = field(default_factory=set)
-    ready: dict[str, Ready] = field(default_factory=dict)
+    ready: dict[str, WarmSandbox] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
     @property
@@ -75,7 +75,7 @@ class _Shelf:
     def has(self, session_id: str) -> bool:
         return session_id in self.ready or session_id in self.making or session_id in self.taken
 
-    def take(self, session_id: str) -> Ready:
+    def take(self, session_id: str) -> WarmSandbox:
         self.taken.add(session_id)
         return self.ready.pop(session_id)
 
@@ -94,7 +94,7 @@ class Pool:
         """Whether the sandbox with this id is being made, ready or taken: not a stray, although it has no row."""
         return any(shelf.has(session_id) for shelf in self._shelves.values())
 
-    def ready(self, kind: str) -> list[Ready]:
+    def ready(self, kind: str) -> list[WarmSandbox]:
         return list(self._shelves[kind].ready.values())
 
     def count_ready(self, kind: str) -> int:
@@ -116,12 +116,12 @@ class Pool:
         """A sandbox with this id is about to be made."""
         self._shelves[kind].making.add(session_id)
 
-    def put(self, ready: Ready) -> None:
+    def put(self, ready: WarmSandbox) -> None:
         """It is made; or it was taken and comes back as it went."""
         self.release(ready.id)
         self._shelves[ready.kind].ready[ready.id] = ready
 
-    def take(self, row: SessionRow, purpose: str | None = None) -> Ready | None:
+    def take(self, row: SessionRow, purpose: str | None = None) -> WarmSandbox | None:
         """One that fits, the most prepared first; None when none is ready, or when the row asks for something else."""
         spec = row.spec
         if _DRIVERS_OWN & spec.env.keys():
@@ -133,7 +133,7 @@ class Pool:
         found = _fitting(shelf, row, spec, purpose, plain=True)
         return None if found is None else shelf.take(found)
 
-    def withdraw(self, session_id: str) -> Ready | None:
+    def withdraw(self, session_id: str) -> WarmSandbox | None:
         """Take this very one, if it is ready: it is of no use any more."""
         for shelf in self._shelves.values():
             if session_id in shelf.ready:

@@ -5,20 +5,18 @@ that names the same purpose may be given such a sandbox, and no other create is.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.errors import SandboxLost
-from holdfast.records.sessions import SessionRow
-from holdfast.sessions.live import Clock, LiveSession
+from holdfast.sessions.context import Context
+from holdfast.sessions.session import Session
 from holdfast.sessions.types import CreateRequest
 from holdfast.sessions.use.files import SessionFiles
 from holdfast.sessions.use.ports import Ports
 from holdfast.sessions.use.processes import Processes
-from holdfast.sessions.watch.room import Room
-
-Lend = Callable[[SessionRow], contextlib.AbstractContextManager[LiveSession]]
+from holdfast.sessions.use.using import Using
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +49,25 @@ class Warmer(Protocol):
         ...
 
 
-class Borrowed:
+class Borrowed(Using):
     """Sandboxes that are being made ready: usable here, and by nobody else."""
 
-    def __init__(self, lend: Lend, clock: Clock, room: Room) -> None:
-        self._lend = lend
-        self._lent: dict[str, LiveSession] = {}
-        self.sandbox = PooledSandbox(
-            Processes(self._usable, clock), SessionFiles(self._usable, clock, room), Ports(self._usable, clock)
-        )
+    def __init__(self, context: Context) -> None:
+        self._lent: dict[str, Session] = {}
+        files = SessionFiles(self, context.room, context.settings.max_file_bytes)
+        self._sandbox = PooledSandbox(Processes(self), files, Ports(self))
 
     @contextlib.contextmanager
-    def borrow(self, row: SessionRow) -> Iterator[PooledSandbox]:
-        with self._lend(row) as live:
-            self._lent[row.id] = live
-            try:
-                yield self.sandbox
-            finally:
-                del self._lent[row.id]
+    def borrow(self, session: Session) -> Iterator[PooledSandbox]:
+        """Lend a prepared sandbox, to start something in it before it is a session."""
+        self._lent[session.id] = session
+        try:
+            yield self._sandbox
+        finally:
+            del self._lent[session.id]
 
-    async def _usable(self, session_id: str) -> LiveSession:
-        live = self._lent.get(session_id)
-        if live is None:
+    async def find(self, session_id: str) -> Session:
+        session = self._lent.get(session_id)
+        if session is None:
             raise SandboxLost(f"the sandbox {session_id} is not being made ready any more")
-        return live
+        return session

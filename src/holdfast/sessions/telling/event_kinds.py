@@ -5,7 +5,7 @@ from enum import StrEnum
 from holdfast.records.machine import Event
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     CREATED = "created"
     ACTIVE = "active"
     PAUSED = "paused"
@@ -24,16 +24,16 @@ class Kind(StrEnum):
     STRAY_REMOVED = "stray_removed"
 
 
-TOLD: dict[Event, tuple[Kind, ...]] = {
-    Event.STARTED: (Kind.ACTIVE,),
-    Event.FAILED: (Kind.ERROR,),
+TOLD: dict[Event, tuple[EventKind, ...]] = {
+    Event.STARTED: (EventKind.ACTIVE,),
+    Event.FAILED: (EventKind.ERROR,),
     Event.PAUSE: (),
-    Event.PAUSED: (Kind.PAUSED,),
+    Event.PAUSED: (EventKind.PAUSED,),
     Event.RESUME: (),
-    Event.RESUMED: (Kind.RESUMED,),
+    Event.RESUMED: (EventKind.RESUMED,),
     Event.GAVE_UP: (),
     Event.REVIVE: (),
     Event.DESTROY: (),
-    Event.GONE: (Kind.DESTROYED,),
+    Event.GONE: (EventKind.DESTROYED,),
 }
 """What is told of each step of the machine. Steps on the way to somewhere are not."""

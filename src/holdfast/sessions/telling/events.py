@@ -7,8 +7,9 @@ then waits until something is added: a slow reader costs nobody anything, and on
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.records.events import EventPage, EventRow
 from holdfast.store import EventStore
@@ -46,7 +47,7 @@ class EventFeed:
         self._closed = False
         self.waiting = 0
         """How many wait for something to be added."""
-        store.on_append = self.wake
+        store.listeners.append(self.wake)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -55,8 +56,7 @@ class EventFeed:
             yield
         finally:
             self.close()
-            polling.cancel()
-            await asyncio.wait([polling])
+            await cancel_and_wait(polling)
 
     def close(self) -> None:
         """End every ``follow``: the daemon is stopping, and its readers shall go to the next one."""
@@ -70,14 +70,7 @@ class EventFeed:
 
     async def page(self, after: int | None, limit: int, wanted: Filter) -> EventPage:
         """The next events after a number, without waiting. ``BadInput`` for a number that was never given out."""
-        page = await self._store.page(
-            after=after,
-            limit=limit,
-            session_id=wanted.session_id,
-            kinds=wanted.kinds,
-            owner=wanted.owner,
-            thread_key=wanted.thread_key,
-        )
+        page = await self._store.page(after=after, limit=limit, **asdict(wanted))
         if after is not None and after > page.newest:
             raise BadInput(
                 f"after: {after} is beyond the newest event, which is {page.newest}; the number is of another "

@@ -15,12 +15,13 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from yarl import URL
 
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import HoldfastError
 from holdfast.network.outside import Outside
 from holdfast.records.events import EventRow, WebhookCursor
-from holdfast.sessions.live import Clock
 from holdfast.sessions.telling.events import EventFeed
 from holdfast.sessions.telling.webhook import Webhook, body, headers, retry_seconds
+from holdfast.sessions.types import Clock
 from holdfast.sessions.watch.clock import ClockWatch
 from holdfast.store import EventStore, WebhookCursors
 from holdfast.store.webhooks import LONGEST_WAIT_SECONDS
@@ -102,23 +103,17 @@ class Webhooks:
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await cancel_and_wait(*tasks)
 
     async def _serve(self, http: aiohttp.ClientSession, webhook: Webhook) -> None:
         while True:
-            added = self._feed.mark()
+            added, seconds = self._feed.mark(), _STALLED_SECONDS
             try:
                 seconds = await self._turn(http, webhook)
             except HoldfastError as error:
-                log.warning(
-                    "webhook.stalled", url=webhook.place, code=error.code, error=error.message, next="tried again"
-                )
-                seconds = _STALLED_SECONDS
+                log.warning("webhook.stalled", url=webhook.place, code=error.code, error=error.message)
             except Exception:  # a bug must not silence a webhook for good
                 log.exception("webhook.stalled", url=webhook.place)
-                seconds = _STALLED_SECONDS
             if seconds:
                 await self._feed.wait_for_change(added, seconds)
 

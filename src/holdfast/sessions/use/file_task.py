@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator
 
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import ProtocolError, SandboxLost
 from holdfast.link.link import Link
 from holdfast.link.streams import check, open_stream, read_frame, send_frame
@@ -69,10 +70,7 @@ class FileTask:
             async with self._patience():
                 return (await answer)[0]
         finally:
-            answer.cancel()
-            await asyncio.wait([answer])
-            if not answer.cancelled():
-                answer.exception()  # seen, also if something else is what counts
+            await cancel_and_wait(answer)
 
     async def _feed_until(self, answer: "asyncio.Future[frames.Frame]", pieces: AsyncIterable[bytes]) -> None:
         async for piece in pieces:

@@ -13,7 +13,7 @@ MAX_PATH = 16_384
 """Longer than any path that a kernel takes, also with every byte written as one character."""
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     FILE = "file"
     DIRECTORY = "directory"
     SYMLINK = "symlink"
@@ -33,7 +33,7 @@ class Entry:
     """One file, folder or link."""
 
     path: str
-    kind: Kind
+    kind: EntryKind
     size: int
     mode: int
     uid: int
@@ -54,7 +54,7 @@ class Entry:
             entry = _mapping(told)
             return cls(
                 path=_text(entry["path"]),
-                kind=Kind(_text(entry["kind"])),
+                kind=EntryKind(_text(entry["kind"])),
                 size=_natural(entry["size"]),
                 mode=_natural(entry["mode"]) & 0o7777,
                 uid=_natural(entry["uid"]),
@@ -99,7 +99,7 @@ class Search:
     recursive: bool = False
     hidden: bool = True
     pattern: str | None = None
-    kind: Kind | None = None
+    kind: EntryKind | None = None
     limit: int = 1000
     after: str | None = None
     """Where the page before ended: the last path, relative to ``path``."""

@@ -1,21 +1,27 @@
 """Work on the files of sessions: what the API calls. Each call is one task of a worker in the sandbox."""
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
+from dataclasses import asdict
 
-from holdfast.errors import BadInput, ProtocolError, TooManyWatches
+from holdfast.errors import BadInput, ProtocolError, SandboxLost, TooLarge, TooManyWatches
+from holdfast.link.link import Link
 from holdfast.protocol import frames
 from holdfast.protocol.json_weight import is_light
-from holdfast.sessions.live import Clock, LiveSession, in_use
-from holdfast.sessions.use.file_task import FileTask, natural
+from holdfast.protocol.messages import INLINE_FILE_BYTES
+from holdfast.sessions.use.file_task import PIECE, FileTask, natural
 from holdfast.sessions.use.file_types import Change, Entry, Search, Unpacked
 from holdfast.sessions.use.sight import sight_fields
+from holdfast.sessions.use.using import Using
 from holdfast.sessions.watch.room import Room
 
 MAX_WATCHES = 32
 """Of one session at a time."""
 MAX_PAGE_BYTES = 16 << 20
+FILE_SECONDS = 120.0
 
 
 class Download:
@@ -35,20 +41,20 @@ class Download:
 class SessionFiles:
     """All of it counts as use of the session, from its beginning to its end."""
 
-    def __init__(self, usable: Callable[[str], Awaitable[LiveSession]], clock: Clock, room: Room) -> None:
-        self._usable = usable
-        self._clock = clock
+    def __init__(self, using: Using, room: Room, max_bytes: int) -> None:
+        """``max_bytes`` is the most that ``read`` and ``write`` take at once."""
+        self._using = using
         self._room = room
-        self._watches: dict[str, int] = {}
+        self._max_bytes = max_bytes
+        self._watches: Counter[str] = Counter()
 
     @contextlib.asynccontextmanager
     async def _task(self, session_id: str, name: str, **fields: object) -> AsyncIterator[FileTask]:
         for place in ("path", "source", "target"):
             _check_path(place, fields.get(place, "/"))
-        live = await self._usable(session_id)
-        with in_use(live, self._clock):
-            async with FileTask.begin(live.link, name, {**fields, **sight_fields()}) as task:
-                yield task
+        fields |= sight_fields()
+        async with self._using.use(session_id) as session, FileTask.begin(session.link, name, fields) as task:
+            yield task
 
     async def _entry(self, session_id: str, name: str, **fields: object) -> Entry:
         """A task that ends with telling how the path looks."""
@@ -57,9 +63,25 @@ class SessionFiles:
 
     async def check(self, session_id: str) -> None:
         """Raises what any use of the session would."""
-        await self._usable(session_id)
+        await self._using.find(session_id)
 
     # -- content -----------------------------------------------------------------------------------------------------
+
+    async def write(self, session_id: str, path: str, data: bytes, *, mode: int | None) -> None:
+        """Create or replace a file in one step, with the directories above it."""
+        _check_path("path", path)
+        if len(data) > self._max_bytes:
+            raise TooLarge(f"{path}: {len(data)} bytes are more than the {self._max_bytes} allowed")
+        await self._room.check("uploads")
+        async with self._using.use(session_id) as session:
+            await _write(session.link, path, data, mode)
+
+    async def read(self, session_id: str, path: str, *, max_bytes: int | None) -> tuple[bytes, bool]:
+        """At most ``max_bytes`` of a file and whether there is more; without it, all, or ``TooLarge``."""
+        _check_path("path", path)
+        limit = self._max_bytes if max_bytes is None else min(max_bytes, self._max_bytes)
+        async with self._using.use(session_id) as session:
+            return await _read(session.link, path, limit, refuse_larger=max_bytes is None)
 
     @contextlib.asynccontextmanager
     async def download(self, session_id: str, path: str) -> AsyncIterator[Download]:
@@ -99,17 +121,7 @@ class SessionFiles:
         """One page, sorted by path, and where the next one goes on."""
         found: list[Entry] = []
         size = 0
-        async with self._task(
-            session_id,
-            "list",
-            path=search.path,
-            recursive=search.recursive,
-            hidden=search.hidden,
-            pattern=search.pattern,
-            kind=search.kind,
-            limit=search.limit,
-            after=search.after,
-        ) as task:
+        async with self._task(session_id, "list", **asdict(search)) as task:
             while True:
                 header, body = await task.next()
                 if header.get("end"):
@@ -157,10 +169,11 @@ class SessionFiles:
 
     @contextlib.contextmanager
     def _one_more_watch(self, session_id: str) -> Iterator[None]:
-        count = self._watches.get(session_id, 0)
-        if count >= MAX_WATCHES:
-            raise TooManyWatches(f"this session has {count} watches already; end one, or watch a folder higher up")
-        self._watches[session_id] = count + 1
+        if self._watches[session_id] >= MAX_WATCHES:
+            raise TooManyWatches(
+                f"this session has {MAX_WATCHES} watches already; end one, or watch a folder higher up"
+            )
+        self._watches[session_id] += 1
         try:
             yield
         finally:
@@ -186,3 +199,46 @@ def _relative(header: frames.Header) -> str | None:
     if after is not None and not isinstance(after, str):
         raise ProtocolError("the runner sent a list that ends nowhere")
     return after
+
+
+async def _read(link: Link, path: str, limit: int, *, refuse_larger: bool) -> tuple[bytes, bool]:
+    header, body = await link.call("fs.read", {"path": path, "limit": limit, **sight_fields()}, timeout=FILE_SECONDS)
+    size = header.get("size")
+    if refuse_larger and isinstance(size, int) and size > limit:
+        raise TooLarge(f"{path} has {size} bytes, more than the {limit} that one call may read; pass max_bytes")
+    if not header.get("stream"):
+        return body, bool(header.get("truncated"))
+    return await _pull(link, path, limit)
+
+
+async def _pull(link: Link, path: str, limit: int) -> tuple[bytes, bool]:
+    async with _file_task(link, "get", {"path": path, **sight_fields()}) as task:
+        size = Entry.of((await task.next())[0].get("entry")).size
+        count = min(size, limit)
+        await task.send({"start": 0, "count": count})
+        pieces = [piece async for piece in task.raw(count)]
+        # In a thread, because to copy a hundred megabytes takes long, and nobody has to wait for it there.
+        return await asyncio.to_thread(b"".join, pieces), size > limit
+
+
+async def _write(link: Link, path: str, data: bytes, mode: int | None) -> None:
+    if len(data) <= INLINE_FILE_BYTES:
+        await link.call("fs.write", {"path": path, "mode": mode}, data, timeout=FILE_SECONDS)
+        return
+    async with _file_task(link, "put", {"path": path.rstrip("/") or "/", "mode": mode}) as task:
+        await task.feed(_slices(data))
+
+
+async def _slices(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), PIECE):
+        yield data[start : start + PIECE]
+
+
+@contextlib.asynccontextmanager
+async def _file_task(link: Link, name: str, fields: frames.Header) -> AsyncIterator[FileTask]:
+    """A task on one file, with a deadline on the whole transfer."""
+    try:
+        async with asyncio.timeout(FILE_SECONDS), FileTask.begin(link, name, fields) as task:
+            yield task
+    except TimeoutError:
+        raise SandboxLost(f"{name} of a file did not end within {FILE_SECONDS:.0f} s") from None

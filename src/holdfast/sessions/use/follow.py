@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
-from holdfast.concurrency import seen
+from holdfast.concurrency import next_or_silence
 from holdfast.errors import ProtocolError, SandboxLost
 from holdfast.link.link import Link
 from holdfast.link.streams import check, open_stream, read_frame
@@ -80,17 +80,17 @@ async def follow(
 
 async def _frames(link: Link, reader: asyncio.StreamReader) -> AsyncGenerator[frames.Frame, None]:
     """Frames as they come; while none does, the runner is asked whether it lives."""
-    while True:
-        coming = seen(asyncio.ensure_future(read_frame(reader)))
-        try:
-            while not coming.done() and not (await asyncio.wait([coming], timeout=PING_EVERY_SECONDS))[0]:
+    async with contextlib.aclosing(next_or_silence(_read_all(reader), PING_EVERY_SECONDS)) as arriving:
+        async for frame in arriving:
+            if frame is None:
                 await link.call("ping", {}, timeout=PING_EVERY_SECONDS)
-            frame = coming.result()
-        finally:
-            if not coming.done():
-                coming.cancel()
-                await asyncio.wait([coming])
-        yield frame
+            else:
+                yield frame
+
+
+async def _read_all(reader: asyncio.StreamReader) -> AsyncGenerator[frames.Frame, None]:
+    while True:
+        yield await read_frame(reader)
 
 
 def _chunk(header: frames.Header, body: bytes) -> Chunk:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from holdfast.errors import ProtocolError
 from holdfast.link.link import Stream
 from holdfast.link.streams import open_stream
-from holdfast.sessions.live import Clock, Usable, in_use
+from holdfast.protocol import frames
+from holdfast.sessions.use.using import Using
 
 CALL_SECONDS = 20.0
 
@@ -25,14 +26,11 @@ class Listening:
 class Ports:
     """Ports of this node's sessions."""
 
-    def __init__(self, usable: Usable, clock: Clock) -> None:
-        self._usable = usable
-        self._clock = clock
+    def __init__(self, using: Using) -> None:
+        self._using = using
 
     async def list(self, session_id: str) -> list[Listening]:
-        live = await self._usable(session_id)
-        with in_use(live, self._clock):
-            header, _ = await live.link.call("ports", {}, timeout=CALL_SECONDS)
+        header, _ = await self._using.call(session_id, "ports", {}, timeout=CALL_SECONDS)
         told = header.get("ports")
         if not isinstance(told, list):
             raise ProtocolError("the runner sent a list of ports that is none")
@@ -44,10 +42,9 @@ class Ports:
 
         Raises ``NothingListens`` if there is nobody to connect to.
         """
-        live = await self._usable(session_id)
-        with in_use(live, self._clock):
-            async with open_stream(live.link, "dial", {"port": port}) as stream:
-                yield stream
+        fields: frames.Header = {"port": port}
+        async with self._using.use(session_id) as session, open_stream(session.link, "dial", fields) as stream:
+            yield stream
 
 
 def _listening(told: object) -> Listening:

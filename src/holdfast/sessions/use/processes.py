@@ -5,15 +5,15 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.errors import ProtocolError
-from holdfast.link.link import Link
 from holdfast.link.streams import send_frame
 from holdfast.protocol import frames
 from holdfast.protocol.messages import MOST_SEGMENTS
 from holdfast.sessions.ids import new_process_id, process_id_for
-from holdfast.sessions.live import Clock, Usable, in_use
 from holdfast.sessions.use.follow import Attached, Chunk, End, follow
+from holdfast.sessions.use.using import Using
 
 CALL_SECONDS = 30.0
 INPUT_SECONDS = 60.0
@@ -79,9 +79,6 @@ class Attachment:
     async def send(self, data: bytes) -> None:
         await self._tell({}, data)
 
-    async def send_eof(self) -> None:
-        await self._tell({"eof": True})
-
     async def resize(self, size: TerminalSize) -> None:
         await self._tell({"resize": [size.rows, size.columns]})
 
@@ -94,16 +91,9 @@ class Attachment:
 class Processes:
     """Processes of this node's sessions."""
 
-    def __init__(self, usable: Usable, clock: Clock) -> None:
-        self._usable = usable
-        self._clock = clock
+    def __init__(self, using: Using) -> None:
+        self._using = using
         self._told: dict[str, int] = {}
-
-    @contextlib.asynccontextmanager
-    async def _link(self, session_id: str) -> AsyncGenerator[Link, None]:
-        live = await self._usable(session_id)
-        with in_use(live, self._clock):
-            yield live.link
 
     async def start(self, session_id: str, request: ProcessRequest, *, idempotency_key: str | None) -> ProcessView:
         process_id = process_id_for(session_id, idempotency_key) if idempotency_key else new_process_id()
@@ -130,15 +120,14 @@ class Processes:
     async def get(self, session_id: str, process_id: str, *, wait_ms: int = 0) -> ProcessView:
         """As it is now; with ``wait_ms``, as it is at its end or after that time."""
         fields: frames.Header = {"process_id": process_id, "wait_ms": wait_ms}
-        return _view(await self._ask(session_id, "proc.get", fields, seconds=CALL_SECONDS + wait_ms / 1000))
+        return _view(await self._ask(session_id, "proc.get", fields, CALL_SECONDS + wait_ms / 1000))
 
     async def read(
         self, session_id: str, process_id: str, *, offset: int, limit: int
     ) -> tuple[Sequence[Chunk], ProcessView]:
         """At most ``limit`` bytes of output from ``offset`` on, or from the oldest that is kept."""
         fields: frames.Header = {"process_id": process_id, "offset": offset, "limit": limit}
-        async with self._link(session_id) as link:
-            header, body = await link.call("proc.read", fields, timeout=CALL_SECONDS)
+        header, body = await self._using.call(session_id, "proc.read", fields, timeout=CALL_SECONDS)
         return _chunks(header, body, offset), _view(header)
 
     async def follow(
@@ -146,18 +135,17 @@ class Processes:
     ) -> AsyncGenerator[Attached | Chunk | ProcessView, None]:
         """Output from ``offset`` on, as it is written; at last the process as it ended."""
         attachment = attachment or Attachment()
-        async with self._link(session_id) as link:
-            events = follow(link, "proc.attach", {"process_id": process_id}, offset, attachment.attached)
+        async with self._using.use(session_id) as session:
+            events = follow(session.link, "proc.attach", {"process_id": process_id}, offset, attachment.attached)
             async with contextlib.aclosing(events):
                 async for event in events:
                     yield _view(event.told) if isinstance(event, End) else event
 
     async def write(self, session_id: str, process_id: str, data: bytes, *, close: bool) -> None:
         """Returns when the process's pipe has taken it; ``close`` lets the process see the end of its input."""
-        async with self._link(session_id) as link:
-            # The link repeats a call that was cut; the runner takes what has one name once.
-            fields: frames.Header = {"process_id": process_id, "eof": close, "write_id": secrets.token_hex(8)}
-            await link.call("proc.input", fields, data, timeout=INPUT_SECONDS)
+        # The link repeats a call that was cut; the runner takes what has one name once.
+        fields: frames.Header = {"process_id": process_id, "eof": close, "write_id": secrets.token_hex(8)}
+        await self._using.call(session_id, "proc.input", fields, data, timeout=INPUT_SECONDS)
 
     async def signal(self, session_id: str, process_id: str, name: str) -> None:
         signal = name.upper()
@@ -173,8 +161,7 @@ class Processes:
 
     async def tell(self, session_id: str, tag: str, word: bytes) -> None:
         """Into the stderr of all processes that are ``told_of_cuts`` by that tag. Should the link repeat it, twice."""
-        async with self._link(session_id) as link:
-            await link.call("proc.tell", {"tag": tag}, word, timeout=CALL_SECONDS)
+        await self._using.call(session_id, "proc.tell", {"tag": tag}, word, timeout=CALL_SECONDS)
         self._told[session_id] = self.told(session_id) + 1
 
     def told(self, session_id: str) -> int:
@@ -182,11 +169,9 @@ class Processes:
         return self._told.get(session_id, 0)
 
     async def _ask(
-        self, session_id: str, op: str, fields: frames.Header, *, seconds: float = CALL_SECONDS
+        self, session_id: str, op: str, fields: frames.Header, seconds: float = CALL_SECONDS
     ) -> frames.Header:
-        async with self._link(session_id) as link:
-            header, _ = await link.call(op, fields, timeout=seconds)
-            return header
+        return (await self._using.call(session_id, op, fields, timeout=seconds))[0]
 
 
 def _size(size: TerminalSize | None) -> list[int] | None:
@@ -213,34 +198,27 @@ def _chunks(header: frames.Header, body: bytes, asked: int) -> list[Chunk]:
     return chunks
 
 
-def _view(told: object) -> ProcessView:
+_TOLD_AS_THEY_ARE = (
+    *("process_id", "pid", "terminal", "running", "exit_code"),
+    *("started_at", "ended_at", "written", "kept_from"),
+)
+
+
+def _view(told: Any) -> ProcessView:
     match told:
         case {
-            "process_id": str(process_id),
-            "pid": int(pid),
+            "process_id": str(),
+            "pid": int(),
             "label": str(label),
-            "terminal": bool(terminal),
-            "running": bool(running),
-            "exit_code": int() | None as exit_code,
-            "started_at": int() | float() as started_at,
-            "ended_at": int() | float() | None as ended_at,
-            "written": int(written),
-            "kept_from": int(kept_from),
-            **more,
+            "terminal": bool(),
+            "running": bool(),
+            "exit_code": int() | None,
+            "started_at": int() | float(),
+            "ended_at": int() | float() | None,
+            "written": int(),
+            "kept_from": int(),
         }:
-            taken = more.get("input")
-            clean = label.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-            return ProcessView(
-                process_id,
-                pid,
-                clean,
-                terminal,
-                running,
-                exit_code,
-                started_at,
-                ended_at,
-                written,
-                kept_from,
-                taken if isinstance(taken, int) else None,
-            )
+            taken, clean = told.get("input"), label.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            named = {name: told[name] for name in _TOLD_AS_THEY_ARE}
+            return ProcessView(**named, cmd=clean, input_bytes=taken if isinstance(taken, int) else None)
     raise ProtocolError("the runner described a process in words that make no sense")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.sessions.live import Clock
+from holdfast.sessions.types import Clock
 
 log = structlog.get_logger(__name__)
 

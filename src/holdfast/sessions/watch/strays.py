@@ -10,30 +10,27 @@ After ``stray_keep_seconds`` a sandbox or a snapshot is removed; a workspace nev
 for it, with its id and its owner. If the right database comes back before that, its rows do so by themselves.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import structlog
 
-from holdfast.drivers.base import Driver, SandboxInfo, SandboxState
-from holdfast.errors import Conflict, SandboxNotFound, SessionNotFound, StrayNotFound, WrongState
+from holdfast.drivers.base import SandboxInfo, SandboxState
+from holdfast.errors import Conflict, SandboxNotFound, StrayNotFound, WrongState
 from holdfast.records.columns import columns
 from holdfast.records.copies import SnapshotRow, SnapshotStatus, WorkspaceRow
 from holdfast.records.machine import LIVE, Reason, Status
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SessionSpec, SnapshotKind
-from holdfast.sessions.copies.captures import Captures
-from holdfast.sessions.lifecycle import Lifecycle, mark_of
-from holdfast.sessions.live import Clock
-from holdfast.sessions.operations import Operations
-from holdfast.sessions.settings import SessionSettings
+from holdfast.sessions.context import Context
+from holdfast.sessions.copies.copying import Copying
+from holdfast.sessions.life import Life, mark_of
+from holdfast.sessions.session import Sessions
 from holdfast.sessions.sleep import Sleep
-from holdfast.sessions.telling.event_kinds import Kind
-from holdfast.sessions.telling.metrics import SessionMetrics
+from holdfast.sessions.telling.event_kinds import EventKind
 from holdfast.sessions.types import StrayKind, StrayView
-from holdfast.sessions.watch.clock import ClockWatch
-from holdfast.sessions.watch.marks import Mark, Marks
-from holdfast.store import SessionStore, SnapshotStore, Wish, WorkspaceStore
+from holdfast.sessions.watch.marks import Mark
+from holdfast.store import WorkspaceWish
 
 log = structlog.get_logger(__name__)
 
@@ -56,39 +53,18 @@ def mark_of_workspace(row: WorkspaceRow) -> Mark:
 class Strays:
     """Of one node."""
 
-    def __init__(
-        self,
-        sessions: SessionStore,
-        snapshots: SnapshotStore,
-        workspaces: WorkspaceStore,
-        driver: Driver,
-        lifecycle: Lifecycle,
-        sleep: Sleep,
-        captures: Captures,
-        operations: Operations,
-        marks: Marks,
-        settings: SessionSettings,
-        metrics: SessionMetrics,
-        *,
-        node: str,
-        clock: Clock,
-        watch: ClockWatch,
-    ) -> None:
+    def __init__(self, context: Context, sessions: Sessions, life: Life, sleep: Sleep, copying: Copying) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._driver = context.driver
+        self._marks = context.marks
+        self._store = context.store
         self._sessions = sessions
-        self._snapshots = snapshots
-        self._workspaces = workspaces
-        self._driver = driver
-        self._lifecycle = lifecycle
+        self._life = life
         self._sleep = sleep
-        self._captures = captures
-        self._operations = operations
-        self._marks = marks
-        self._settings = settings
-        self._node = node
-        self._clock = clock
-        self._watch = watch
+        self._copies = copying.snapshots
         self._count = 0
-        metrics.strays.set_function(lambda: self._count)
+        context.metrics.strays.set_function(lambda: self._count)
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
@@ -99,7 +75,7 @@ class Strays:
         that has never heard of this node.
         """
         marks = await self._marks.all()
-        rows = await self._sessions.by_status(LIVE, node=self._node)
+        rows = await self._store.by_status(LIVE, node=self._context.node)
         later = [
             (row.id, marks[row.id].used_at, marks[row.id].used_at + row.ttl_seconds, row.cwd)
             for row in rows
@@ -108,7 +84,7 @@ class Strays:
         ]
         if later:
             log.warning("database.older", sessions=len(later), meaning="they were used later than it knows")
-            await self._sessions.touch(later)
+            await self._store.touch(later)
         unknown = [id for id in marks if id.startswith("ses_")]
         if unknown and not rows:
             log.warning(
@@ -120,7 +96,7 @@ class Strays:
 
     async def refresh_marks(self, found: Iterable[SandboxInfo]) -> None:
         """Write those that are missing, forget those of what is gone, and count what is set aside."""
-        rows = await self._sessions.by_status(_WHOLE, node=self._node)
+        rows = await self._store.by_status(_WHOLE, node=self._context.node)
         await self._marks.put(*(mark_of(row) for row in rows))
         there = {info.session_id for info in found} | {row.id for row in rows}
         marks = await self._marks.all()
@@ -130,11 +106,8 @@ class Strays:
         self._count = sum(mark.aside_at is not None for mark in marks.values())
 
     async def _row_of(self, session_id: str) -> SessionRow | None:
-        try:
-            row = await self._sessions.get(session_id)
-        except SessionNotFound:
-            return None
-        return None if row.status == Status.DESTROYED else row
+        row = await self._sessions.find_row(session_id)
+        return None if row is None or row.status == Status.DESTROYED else row
 
     # -- set aside -----------------------------------------------------------------------------------------------------
 
@@ -143,10 +116,10 @@ class Strays:
         mark = await self._marks.get(found.session_id)
         if mark is None:
             return False
-        async with self._lifecycle.alone(found.session_id):
+        async with self._sessions.alone(found.session_id):
             if await self._row_of(found.session_id) is None:  # and was not adopted meanwhile
                 mark = await self._set_aside(mark)
-                if not await self._remove_if_due(mark, lambda: self._remove_sandbox(mark.id)):
+                if not await self._remove_if_due(mark):
                     await self._quieten(found, mark)
         return True
 
@@ -155,8 +128,7 @@ class Strays:
         mark = await self._marks.get(id)
         if mark is None:
             return False
-        mark = await self._set_aside(mark)
-        await self._remove_if_due(mark, lambda: self._remove_snapshot(id))
+        await self._remove_if_due(await self._set_aside(mark))
         return True
 
     async def forget_snapshots(self, there: Collection[str]) -> None:
@@ -168,8 +140,7 @@ class Strays:
     async def keep_workspaces(self, known: Iterable[str]) -> None:
         """All but ``known``; they are never removed."""
         for id in {id for id in await self._marks.all() if id.startswith("wsp_")} - set(known):
-            mark = await self._marks.get(id)
-            if mark is not None:
+            if (mark := await self._marks.get(id)) is not None:
                 await self._set_aside(mark)
 
     async def _set_aside(self, mark: Mark) -> Mark:
@@ -177,31 +148,33 @@ class Strays:
             return mark
         mark = replace(mark, aside_at=self._clock())
         await self._marks.put(mark)
-        days = self._settings.stray_keep_seconds / 86400
+        days = self._context.settings.stray_keep_seconds / 86400
         log.warning("stray.set_aside", id=mark.id, days=days, next=f"holdfast adopt {mark.id} brings it back")
-        await self._tell(Kind.STRAY, mark)
+        await self._tell(EventKind.STRAY, mark)
         return mark
 
-    async def _tell(self, kind: Kind, mark: Mark) -> None:
+    async def _tell(self, kind: EventKind, mark: Mark) -> None:
         data = {"status": "stray", "image": mark.row.get("image"), "metadata": mark.row.get("metadata") or {}}
-        await self._sessions.events.record(kind, mark.id, data=data, now=self._clock(), owner=mark.row.get("owner"))
+        await self._store.events.record(kind, mark.id, data=data, now=self._clock(), owner=mark.row.get("owner"))
 
-    async def _remove_if_due(self, mark: Mark, remove: Callable[[], Awaitable[None]]) -> bool:
-        due = (mark.aside_at or 0.0) + self._settings.stray_keep_seconds
-        if due > self._clock() or self._watch.is_doubtful:
+    async def _remove_if_due(self, mark: Mark) -> bool:
+        due = (mark.aside_at or 0.0) + self._context.settings.stray_keep_seconds
+        if due > self._clock() or self._context.watch.is_doubtful:
             return False
         log.warning("stray.removed", id=mark.id, meaning="nobody has adopted it for stray_keep_days")
-        await self._tell(Kind.STRAY_REMOVED, mark)
-        await remove()  # what is cut off here has no mark any more, and goes at once
+        await self._tell(EventKind.STRAY_REMOVED, mark)
+        await self._remove(mark.id)
         return True
 
-    async def _remove_sandbox(self, id: str) -> None:
+    async def _remove(self, id: str) -> None:
+        """A sandbox or a snapshot that is cut off here has no mark any more, and goes at once."""
+        if id.startswith("wsp_"):
+            await self._driver.remove_workspace(self._context.kept.workspace_dir / id)
         await self._marks.remove(id)
-        await self._lifecycle.remove_stray(id)
-
-    async def _remove_snapshot(self, id: str) -> None:
-        await self._marks.remove(id)
-        await self._captures.forget(id)
+        if id.startswith("snp_"):
+            await self._copies.forget(id)
+        elif id.startswith("ses_"):
+            await self._life.remove_stray(id)
 
     async def _quieten(self, found: SandboxInfo, mark: Mark) -> None:
         """A driver that can neither freeze nor stop lets it run."""
@@ -215,8 +188,7 @@ class Strays:
     async def layouts(self) -> Sequence[str]:
         """The trees that sandboxes stand on that are set aside: not to be removed."""
         specs = [mark.row.get("spec") for mark in (await self._marks.all()).values() if mark.id.startswith("ses_")]
-        found = [SessionSpec.from_json(spec).layout for spec in specs if isinstance(spec, str)]
-        return [layout for layout in found if layout]
+        return [SessionSpec.from_json(spec).layout or "" for spec in specs if isinstance(spec, str)]
 
     # -- what an admin does with them ----------------------------------------------------------------------------------
 
@@ -234,7 +206,7 @@ class Strays:
             name=mark.row.get("name"),
             last_used_at=mark.used_at,
             aside_at=aside_at,
-            remove_at=None if kind is StrayKind.WORKSPACE else aside_at + self._settings.stray_keep_seconds,
+            remove_at=None if kind is StrayKind.WORKSPACE else aside_at + self._context.settings.stray_keep_seconds,
         )
 
     async def adopt(self, id: str, /) -> StrayView:
@@ -243,25 +215,19 @@ class Strays:
         if not mark.row:
             raise WrongState(f"the mark of {id} is damaged, so nobody knows whose it was; its files are kept")
         work = {"ses": self._adopt_session, "snp": self._adopt_snapshot, "wsp": self._adopt_workspace}[id[:3]]
-        await self._operations.share(f"adopt:{id}", lambda: work(mark))
+        await self._context.operations.share(f"adopt:{id}", lambda: work(mark))
         log.info("stray.adopted", id=id)
         return self._view(mark)
 
     async def remove(self, id: str, /) -> None:
         """With its files, before its time is up."""
         mark = await self._aside(id)
-        if id.startswith("wsp_"):
-            await self._driver.remove_workspace(self._lifecycle.workspace_place(id))
-            await self._marks.remove(id)
-        elif id.startswith("snp_"):
-            await self._remove_snapshot(id)
-        else:
-            async with self._lifecycle.alone(id):
-                if await self._row_of(id) is not None:
-                    raise Conflict(f"{id} was adopted meanwhile; destroy it as a session")
-                await self._remove_sandbox(id)
+        async with self._sessions.alone(id):
+            if await self._row_of(id) is not None:
+                raise Conflict(f"{id} was adopted meanwhile; destroy it as a session")
+            await self._remove(id)
         log.info("stray.removed", id=id, meaning="an admin has asked for it")
-        await self._tell(Kind.STRAY_REMOVED, mark)
+        await self._tell(EventKind.STRAY_REMOVED, mark)
 
     async def _aside(self, id: str) -> Mark:
         mark = await self._marks.get(id) if id[:4] in ("ses_", "snp_", "wsp_") and id[4:].isalnum() else None
@@ -270,11 +236,11 @@ class Strays:
         return mark
 
     async def _adopt_session(self, mark: Mark) -> None:
-        async with self._lifecycle.alone(mark.id):
+        async with self._sessions.alone(mark.id):
             row, runs = await self._insert_session(mark)
             await self._marks.put(mark_of(row))
         if runs:
-            await self._lifecycle.adopt(row)
+            await self._life.adopt(row.id)
         elif self._driver.capabilities.stop:
             await self._sleep.revive(mark.id)
 
@@ -286,12 +252,12 @@ class Strays:
         except SandboxNotFound:
             raise StrayNotFound(f"of {mark.id} nothing is left to adopt") from None
         runs = info.state in (SandboxState.RUNNING, SandboxState.PAUSED)
-        now, facts = self._clock(), {**mark.row, "snapshot_id": None, "spec": SessionSpec.from_json(mark.row["spec"])}
+        now = self._clock()
         row = SessionRow(
-            **facts,
+            **{**mark.row, "snapshot_id": None, "spec": SessionSpec.from_json(mark.row["spec"])},
             status=Status.ACTIVE if runs else Status.ERROR,
             reason=None if runs else Reason.CRASHED,
-            node=self._node,
+            node=self._context.node,
             expires_at=now + int(mark.row["ttl_seconds"]),
             last_activity_at=now,
             updated_at=now,
@@ -299,39 +265,32 @@ class Strays:
         wish = await self._workspace_of(row)
         if info.state is SandboxState.PAUSED:
             await self._driver.resume(handle)
-        stored, _ = await self._sessions.insert(row, max_live=None, tell=[Kind.ADOPTED], workspace=wish)
+        stored, _ = await self._store.insert(row, max_live=None, tell=[EventKind.ADOPTED], workspace=wish)
         return stored, runs
 
-    async def _workspace_of(self, row: SessionRow) -> Wish | None:
+    async def _workspace_of(self, row: SessionRow) -> WorkspaceWish | None:
         """The named workspace that it had comes with it."""
         spec = row.spec
         if row.workspace_id is None or spec.workspace is None:
             return None
-        wish = Wish(spec.workspace, row.workspace_id, spec.limits.disk_mb, None)
-        named = [one for one in await self._workspaces.all(owner=row.owner) if one.name == wish.name]
+        wish = WorkspaceWish(spec.workspace, row.workspace_id, spec.limits.disk_mb, None)
+        named = [one for one in await self._context.kept.workspaces.all(owner=row.owner) if one.name == wish.name]
         if named and named[0].id != wish.id:
             raise Conflict(f"{row.owner} has another workspace {wish.name} by now; remove that one first")
-        mark = await self._marks.get(wish.id)
-        if mark is not None:
+        if (mark := await self._marks.get(wish.id)) is not None:
             await self._marks.put(replace(mark, aside_at=None))
         return wish
 
     async def _adopt_snapshot(self, mark: Mark) -> None:
-        if not await self._captures.reaches(mark.id):
+        if not await self._copies.reaches(mark.id):
             raise StrayNotFound(f"of {mark.id} nothing is left to adopt")
-        facts = {
-            "idempotency_key": None,
-            "idempotency_hash": None,
-            "node": self._node,
-            "spec": SessionSpec.from_json(mark.row["spec"]),
-        }
-        row = SnapshotRow(
-            **{**mark.row, **facts, "kind": SnapshotKind(mark.row["kind"]), "status": SnapshotStatus.READY}
-        )
-        await self._snapshots.insert(row, max_owned=None)
+        facts = {**mark.row, "idempotency_key": None, "idempotency_hash": None, "node": self._context.node}
+        spec, kind = SessionSpec.from_json(mark.row["spec"]), SnapshotKind(mark.row["kind"])
+        row = SnapshotRow(**{**facts, "spec": spec, "kind": kind, "status": SnapshotStatus.READY})
+        await self._context.kept.snapshots.insert(row, max_owned=None)
         await self._marks.put(mark_of_snapshot(row))
 
     async def _adopt_workspace(self, mark: Mark) -> None:
-        row = WorkspaceRow(**{**mark.row, "status": "ready", "node": self._node})
-        await self._workspaces.insert(row)
+        row = WorkspaceRow(**{**mark.row, "status": "ready", "node": self._context.node})
+        await self._context.kept.workspaces.insert(row)
         await self._marks.put(mark_of_workspace(row))

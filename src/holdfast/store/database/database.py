@@ -51,7 +51,7 @@ class Database(ABC):
         return await self._settle(self._write_somehow(work))
 
     async def _write_somehow(self, work: Work[T]) -> T:
-        """Where there is no room, with some of the reserve, for those who may have it."""
+        """Write; where the disk is full, use some of the reserve, for callers that may."""
         while True:
             try:
                 return await self._run_translated(self._write, work)
@@ -151,7 +151,7 @@ class PostgresDatabase(Database):
 
 
 def database_for(url: URL) -> Database:
-    """The database behind a URL from ``parse_url``. Connects when it is first used."""
+    """Return the database behind a URL from ``parse_url``. Connects when it is first used."""
     return SqliteDatabase(url) if is_sqlite(url) else PostgresDatabase(url)
 
 
@@ -164,6 +164,6 @@ async def _let_end(task: asyncio.Task[T]) -> None:
 
 
 def _seen(task: "asyncio.Task[Any]") -> None:
-    """Nobody is left to see its error, also who was cancelled once more while he waited: asyncio must not complain."""
+    """Retrieve the error, so that asyncio does not complain: the only caller that waited was cancelled."""
     if not task.cancelled():
         task.exception()

@@ -32,7 +32,7 @@ _OLDEST_SQLITE = (3, 35)  # the first with RETURNING
 
 
 def parse_url(text: str) -> URL:
-    """The URL with our driver in it. Raises ``ConfigError``, which never quotes the URL: it may hold a password."""
+    """Return the URL with our driver. Raises ``ConfigError``, which never quotes the URL: it may hold a password."""
     try:
         url = sa.make_url(text)
     except (SQLAlchemyError, ValueError):
@@ -51,7 +51,7 @@ def is_sqlite(url: URL) -> bool:
 
 
 def place(url: URL) -> str:
-    """Where the database is, in words for a message; without user and password."""
+    """Say where the database is, in words for a message; without user and password."""
     if is_sqlite(url):
         return f"SQLite at {url.database}"
     host = url.host or url.query.get("host", "localhost")
@@ -79,7 +79,7 @@ def _checked_postgres(url: URL) -> URL:
 
 
 def sqlite_engine(url: URL, *, timeout: float) -> sa.Engine:
-    """An engine for use in threads. ``timeout`` bounds the wait for a lock that another process holds.
+    """Make an engine for use in threads. ``timeout`` bounds the wait for a lock that another process holds.
 
     The driver begins no transaction by itself. A reader runs one statement, which is its own transaction. A writer
     says BEGIN IMMEDIATE before it reads: where two readers both want to become the writer, SQLite fails at once.
@@ -98,7 +98,7 @@ def sqlite_engine(url: URL, *, timeout: float) -> sa.Engine:
 
 
 def postgres_engine(url: URL, *, timeout: float, autocommit: bool = False) -> AsyncEngine:
-    """An engine that connects to nothing yet. ``timeout`` bounds each statement, waiting for locks included.
+    """Make an engine that connects to nothing yet. ``timeout`` bounds each statement, waiting for locks included.
 
     ``autocommit``: who wants a transaction says so, by an isolation level. Whether a connection in the pool is alive
     takes one round trip then, and not three: SQLAlchemy's ping begins a transaction otherwise.
@@ -135,7 +135,7 @@ def postgres_engine(url: URL, *, timeout: float, autocommit: bool = False) -> As
 
 
 def longest_pause(timeout: float) -> float:
-    """How long a transaction may stand still, in seconds, where statements may take so long."""
+    """Return how long a transaction may stand still, in seconds, where statements may take so long."""
     return timeout / _PAUSES
 
 

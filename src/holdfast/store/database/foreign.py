@@ -48,7 +48,7 @@ _POSTGRES: dict[_Code, type[HoldfastError]] = {
 
 @contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Raise ours instead of theirs. ``place`` names the database in the message."""
+    """Raise our errors instead of the database's. ``place`` names the database in the message."""
     try:
         yield
     except HoldfastError:
@@ -89,5 +89,5 @@ def _kind(cause: BaseException | None) -> type[HoldfastError] | None:
 
 
 def _first_line(cause: BaseException | None) -> str:
-    """Their message without the details that may quote a row."""
+    """Return the database's message without the details, which may quote a row."""
     return str(cause).partition("\n")[0]

@@ -27,7 +27,7 @@ _spends: ContextVar[bool] = ContextVar("spends", default=False)
 
 @contextlib.contextmanager
 def spending() -> Iterator[None]:
-    """Around what makes room: its writes may use the reserve."""
+    """Let the writes inside use the reserve: they make room."""
     token = _spends.set(True)
     try:
         yield
@@ -48,7 +48,7 @@ class Reserve:
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Made now, if there is room for it, and again whenever there is."""
+        """Make the file now, if there is room for it, and again whenever there is."""
         keeper = asyncio.create_task(self._keep())
         try:
             yield
@@ -62,7 +62,7 @@ class Reserve:
             await asyncio.sleep(_REFILL_SECONDS)
 
     def give(self, least: int = PIECE) -> bool:
-        """Make it shorter by so much; False if there is nothing left."""
+        """Make the file shorter by so much; returns False if there is nothing left."""
         try:
             left = self._path.stat().st_size
             if not left:
@@ -74,13 +74,13 @@ class Reserve:
         return True
 
     def give_if_full(self, least: int = 8 * PIECE) -> None:
-        """Before a daemon starts, which writes a few files before it can do anything."""
+        """Give room back if the disk is full: a daemon writes a few files before it can do anything."""
         with contextlib.suppress(OSError):
             if _free(self._path.parent) < least:
                 self.give(least)
 
     def refill(self) -> bool:
-        """Make it whole, if there is more than enough room; returns whether it is."""
+        """Make the file whole, if there is more than enough room; returns whether it is."""
         try:
             missing = self._size - (self._path.stat().st_size if self._path.exists() else 0)
             if missing <= 0:
@@ -99,7 +99,7 @@ class Reserve:
 
 
 def reserve_for(url: str, size: int) -> Reserve | None:
-    """Beside a database that is a file here; one that is elsewhere has its own. None also for a size of 0."""
+    """Return the reserve of a database that is a file on this machine; None for any other, and for a size of 0."""
     parsed = parse_url(url)
     if not size or not is_sqlite(parsed):
         return None

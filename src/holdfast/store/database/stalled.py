@@ -37,7 +37,7 @@ _END_THEM = sa.text(
 
 
 class StandingStill:
-    """Of one database. ``seconds``: how long others may stand still, and when somebody waits for long."""
+    """Looks after one database. ``seconds`` is how long others may stand still, and how long a wait is a long one."""
 
     def __init__(self, url: URL, *, seconds: float) -> None:
         self._url = url
@@ -46,7 +46,7 @@ class StandingStill:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Around something that may have to wait for a lock."""
+        """Look for stalled transactions while the code inside waits for long, which may be for a lock."""
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle
 
@@ -68,7 +68,7 @@ class StandingStill:
             await asyncio.wait([self._looking])
 
     async def _look(self) -> None:
-        """On a connection of its own: those of the pool may all be waiting."""
+        """End stalled transactions, on a connection of its own: those of the pool may all be waiting."""
         engine = postgres_engine(self._url, timeout=_LOOK_TIMEOUT, autocommit=True)
         try:
             async with engine.connect() as connection:

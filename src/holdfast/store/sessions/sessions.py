@@ -61,7 +61,7 @@ class SessionStore:
         max_live: int | None,
         max_owned: int | None = None,
         tell: Sequence[str] = (),
-        workspace: workspaces.Wish | None = None,
+        workspace: workspaces.WorkspaceWish | None = None,
     ) -> tuple[SessionRow, bool]:
         """Add a row, unless its owner's idempotency key is already there; returns the stored row and whether it is new.
 
@@ -276,7 +276,7 @@ class SessionStore:
             return await self._database.write(work)
         finally:
             if tell:
-                self.events.on_append()
+                self.events.announce()
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[SessionRow]:
         def work(connection: sa.Connection) -> list[SessionRow]:

@@ -93,7 +93,7 @@ class SnapshotStore:
         try:
             return await self._database.write(work)
         finally:
-            self._events.on_append()
+            self._events.announce()
 
     async def begin_removal(self, id: str) -> None:
         """From now on nobody can use it. Raises ``Conflict``, naming the session that is being made from it."""

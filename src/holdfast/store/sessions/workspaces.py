@@ -18,7 +18,7 @@ from holdfast.store.tables import workspaces as table
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WorkspaceWish:
     """What a session that is being inserted wants. ``id`` and ``disk_mb`` are for one that does not exist yet."""
 
     name: str
@@ -111,7 +111,7 @@ def no_workspace(reference: str) -> WorkspaceNotFound:
     )
 
 
-def take(connection: sa.Connection, wish: Wish, row: SessionRow) -> str:
+def take(connection: sa.Connection, wish: WorkspaceWish, row: SessionRow) -> str:
     """The id of the workspace for this row, inside the transaction of its insert, which holds the lock."""
     query = _SELECT.where(table.c.owner == row.owner, table.c.name == wish.name)
     found = connection.execute(query).one_or_none()
@@ -127,7 +127,7 @@ def take(connection: sa.Connection, wish: Wish, row: SessionRow) -> str:
     return there.id
 
 
-def _make(connection: sa.Connection, wish: Wish, row: SessionRow) -> str:
+def _make(connection: sa.Connection, wish: WorkspaceWish, row: SessionRow) -> str:
     mine = sa.select(sa.func.count()).select_from(table).where(table.c.owner == row.owner)
     count = connection.execute(mine).scalar_one()
     if wish.max_owned is not None and count >= wish.max_owned:

@@ -24,9 +24,9 @@ _LEFT: Final = 90
 """Of the most that a thread may have, in percent: so much is left when some had to be forgotten."""
 
 
-def _page(*more: sa.ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
-    """Made once: making it takes longer than asking it."""
-    wanted = (table.c.thread_id == sa.bindparam("thread"), table.c.seq > sa.bindparam("after"), *more)
+def _page() -> sa.Select[tuple[object, ...]]:
+    """Return the query. It is made once: making it takes longer than asking it."""
+    wanted = (table.c.thread_id == sa.bindparam("thread"), table.c.seq > sa.bindparam("after"))
     found = weighed(sa.select(table).where(*wanted).limit(sa.bindparam("most")), table.c.data, lambda c: [c.seq])
     this = (threads.c.id == sa.bindparam("thread"), sa.text(NOT_DELETED))
     counter = sa.select(threads.c.last_seq, threads.c.pruned_seq).where(*this).subquery()
@@ -36,7 +36,6 @@ def _page(*more: sa.ColumnElement[bool]) -> sa.Select[tuple[object, ...]]:
 
 
 _PAGE = _page()
-_PAGE_OF_CHANNEL = _page(table.c.channel == sa.bindparam("channel"))
 
 
 class ThreadEvents:
@@ -56,7 +55,7 @@ class ThreadEvents:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def leave(self, thread_id: str, events: Sequence[TurnEvent], *, channel: str = DEFAULT_CHANNEL) -> int:
-        """The same, by who holds no lease: for what anybody may tell of a thread. Raises ``ThreadNotFound``."""
+        """Add them without a lease: for what anybody may tell of a thread. Raises ``ThreadNotFound``."""
 
         def work(connection: sa.Connection) -> int:
             return append(connection, enter_any(connection, thread_id), events, channel=channel)
@@ -64,7 +63,7 @@ class ThreadEvents:
         return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def too_many(self, *, most_bytes: int, most_events: int, limit: int = 1000) -> list[str]:
-        """Threads that have more of them."""
+        """Return the threads that have more of them."""
         over = sa.or_(threads.c.events_bytes > most_bytes, threads.c.last_seq - threads.c.pruned_seq > most_events)
         query = sa.select(threads.c.id).where(over, sa.text(NOT_DELETED)).limit(limit)
         return await self._database.read(lambda connection: list(connection.scalars(query)))
@@ -83,16 +82,15 @@ class ThreadEvents:
             if not some:
                 return forgotten
 
-    async def page(self, thread_id: str, *, after: int, limit: int, channel: str | None = None) -> ThreadEventPage:
-        """At most ``limit`` events with greater numbers than ``after``, in order. Raises ``ThreadNotFound``.
+    async def page(self, thread_id: str, *, after: int, limit: int) -> ThreadEventPage:
+        """Return at most ``limit`` events with greater numbers than ``after``, in order. Raises ``ThreadNotFound``.
 
         Fewer where they are big: a page ends with the event that makes it ``PAGE_BYTES`` or more.
         """
         values = {"thread": thread_id, "after": after, "most": limit, "bytes": PAGE_BYTES}
-        query, values = (_PAGE, values) if channel is None else (_PAGE_OF_CHANNEL, {**values, "channel": channel})
 
         def work(connection: sa.Connection) -> ThreadEventPage:
-            rows = connection.execute(query, values).all()
+            rows = connection.execute(_PAGE, values).all()
             if not rows:
                 raise no_thread(thread_id)
             events = [_row(row) for row in rows if row.seq is not None]
@@ -102,7 +100,7 @@ class ThreadEvents:
         return await self._database.read(work)
 
     async def newest(self, thread_id: str) -> int:
-        """The number of the newest event; 0 before the first. Raises ``ThreadNotFound``."""
+        """Return the number of the newest event; 0 before the first. Raises ``ThreadNotFound``."""
         query = sa.select(threads.c.last_seq).where(threads.c.id == thread_id, sa.text(NOT_DELETED))
         found: int | None = await self._database.read(lambda connection: connection.scalar(query))
         if found is None:
@@ -110,7 +108,7 @@ class ThreadEvents:
         return found
 
     async def of_turn(self, turn_id: str, *, kinds: Collection[str] | None = None) -> list[ThreadEventRow]:
-        """The events of one turn, in order: which questions are open, say."""
+        """Return the events of one turn, in order: which questions are open, say."""
         its = (
             table.c.thread_id == turns.c.thread_id,
             table.c.seq.between(turns.c.first_seq, turns.c.last_seq),
@@ -120,15 +118,11 @@ class ThreadEvents:
         if kinds is not None:
             query = query.where(table.c.kind.in_(kinds))
         ordered = query.order_by(table.c.seq)
-
-        def work(connection: sa.Connection) -> list[ThreadEventRow]:
-            return [_row(row) for row in connection.execute(ordered)]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda connection: [_row(row) for row in connection.execute(ordered)])
 
 
 def _prune(connection: sa.Connection, *, thread_id: str, most_bytes: int, most_events: int) -> int:
-    """A part of it: a transaction must not hold others up."""
+    """Forget a part of them: a transaction must not hold others up."""
     row = enter_any(connection, thread_id).row
     if row.events_bytes <= most_bytes and row.last_seq - row.pruned_seq <= most_events:
         return 0

@@ -41,22 +41,19 @@ class ThreadFiles:
         return await self._database.write(work)
 
     async def get(self, thread_id: str, id: str) -> ThreadFileRow:
-        """The file of this thread; raises ``FileMissing``, also if it is another thread's."""
+        """Return the file of this thread; raises ``FileMissing``, also if it is another thread's."""
         found = await self._all(_COLUMNS.where(table.c.thread_id == thread_id, table.c.id == id))
         if not found:
             raise FileMissing(f"there is no file {id} in thread {thread_id}")
         return found[0]
 
     async def of_thread(self, thread_id: str, *, kind: str | None = None) -> list[ThreadFileRow]:
-        """All files of a thread, oldest first."""
-        return await self._all(_ordered(table.c.thread_id == thread_id, kind))
-
-    async def of_turn(self, turn_id: str, *, kind: str | None = None) -> list[ThreadFileRow]:
-        """What came with a turn's messages, and what it left behind."""
-        return await self._all(_ordered(table.c.turn_id == turn_id, kind))
+        """Return all files of a thread, oldest first."""
+        query = _COLUMNS.where(table.c.thread_id == thread_id).order_by(table.c.created_at, table.c.id)
+        return await self._all(query if kind is None else query.where(table.c.kind == kind))
 
     async def some(self, thread_id: str, ids: Collection[str]) -> list[ThreadFileRow]:
-        """Those of these ids that there are, in the order asked for."""
+        """Return those of these ids that there are, in the order asked for."""
         found = await self._all(_COLUMNS.where(table.c.thread_id == thread_id, table.c.id.in_(ids)))
         by_id = {row.id: row for row in found}
         return [by_id[id] for id in ids if id in by_id]
@@ -72,7 +69,7 @@ class ThreadFiles:
         return await self._database.write(work)
 
     async def room(self, thread_id: str) -> tuple[int, int]:
-        """How many bytes its files have, and how many there are."""
+        """Return how many bytes its files have, and how many there are."""
         query = sa.select(sa.func.coalesce(sa.func.sum(table.c.size), 0), sa.func.count()).where(
             table.c.thread_id == thread_id
         )
@@ -100,10 +97,7 @@ class ThreadFiles:
         return await self._database.write(work)
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadFileRow]:
-        def work(connection: sa.Connection) -> list[ThreadFileRow]:
-            return [_row(found) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda connection: [_row(found) for found in connection.execute(query)])
 
 
 def _of(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:
@@ -113,7 +107,7 @@ def _of(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:
 def _victims(
     rows: Sequence[sa.Row[tuple[object, ...]]], most_bytes: int, most_files: int
 ) -> list[sa.Row[tuple[object, ...]]]:
-    """Of a thread's files, oldest first, those that must go."""
+    """Return those of a thread's files, oldest first, that must go."""
     newest = {row.name: row.id for row in rows if row.kind == FileKind.ARTIFACT}
     free = [row for row in rows if row.ended]
     free.sort(key=lambda row: newest.get(row.name) == row.id or row.kind != FileKind.ARTIFACT)  # stable: by age else
@@ -129,8 +123,3 @@ def _victims(
 
 def _row(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:
     return ThreadFileRow(**found._mapping)
-
-
-def _ordered(of: sa.ColumnElement[bool], kind: str | None) -> sa.Select[tuple[object, ...]]:
-    query = _COLUMNS.where(of).order_by(table.c.created_at, table.c.id)
-    return query if kind is None else query.where(table.c.kind == kind)

@@ -39,7 +39,7 @@ class Entered:
 
 
 def clock(connection: sa.Connection) -> sa.ColumnElement[float]:
-    """The one clock: the server's where daemons on several machines meet, else this machine's."""
+    """Return the one clock: the server's where daemons on several machines meet, else this machine's."""
     if connection.dialect.name == "postgresql":
         return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
     return sa.literal(time.time(), sa.Double)
@@ -50,7 +50,7 @@ def thread_row(found: sa.Row[tuple[object, ...]]) -> ThreadRow:
 
 
 def no_thread(id: str) -> ThreadNotFound:
-    """Also said of a thread that is somebody else's: the two must look the same."""
+    """Return what is also said of a thread that is somebody else's: the two must look the same."""
     return ThreadNotFound(f"there is no thread {id}")
 
 
@@ -70,7 +70,7 @@ def enter(connection: sa.Connection, lease: Lease, *, events: Sequence[TurnEvent
 
 
 def _counted(events: Sequence[TurnEvent], sign: int = 1) -> dict[str, object]:
-    """How the numbers in the thread's row change by them."""
+    """Return how the numbers in the thread's row change by them."""
     if not events:
         return {}
     size = sum(len(json.dumps(dict(event.data))) + EVENT_BYTES for event in events)
@@ -78,7 +78,7 @@ def _counted(events: Sequence[TurnEvent], sign: int = 1) -> dict[str, object]:
 
 
 def _seen(connection: sa.Connection, events: Sequence[TurnEvent]) -> dict[str, object]:
-    """What they say of its sandbox: that it answers, and whether more had to be done for that than to make it."""
+    """Return what they say of its sandbox: that it answers, and whether more was needed for that than to make it."""
     hows = {event.data.get("how") for event in events if event.kind is Kind.RESOLVED}
     if not hows:
         return {}
@@ -134,7 +134,7 @@ def append(
 
 
 def give_back(connection: sa.Connection, entered: Entered, events: Sequence[TurnEvent]) -> None:
-    """The numbers that ``enter`` took are not needed; the row is held, so nobody has taken any since."""
+    """Give back the numbers that ``enter`` took; the row is held, so nobody has taken any since."""
     if events:
         connection.execute(sa.update(table).where(table.c.id == entered.row.id).values(_counted(events, -1)))
 
@@ -158,7 +158,7 @@ def change_channel(
 
 
 def has_work() -> sa.ColumnElement[bool]:
-    """A queued message, a turn that has not ended, or an open request."""
+    """Whether there is a queued message, a turn that has not ended, or an open request."""
     return sa.or_(
         sa.exists().where(messages.c.thread_id == table.c.id, sa.text(f"messages.{QUEUED}")),
         sa.exists().where(turns.c.thread_id == table.c.id, sa.text(f"turns.{UNENDED}")),
@@ -167,7 +167,7 @@ def has_work() -> sa.ColumnElement[bool]:
 
 
 def at_home(nodes: Collection[str]) -> sa.ColumnElement[bool]:
-    """Its sandbox is on one of these hosts, or it has none."""
+    """Whether its sandbox is on one of these hosts, or it has none."""
     return ~sa.exists().where(sessions.c.id == table.c.session_id, sessions.c.node.not_in(nodes))
 
 
@@ -192,7 +192,7 @@ def _update(
     guards: Sequence[sa.ColumnElement[bool]],
     values: Mapping[str, object],
 ) -> Entered | None:
-    """``updated_at`` is what time it is: the statement tells it without another round trip."""
+    """Update the row. ``updated_at`` is what time it is: the statement tells it without another round trip."""
     update = sa.update(table).where(table.c.id == thread_id, *guards)
     found = connection.execute(update.values(**values, updated_at=clock(connection)).returning(table)).one_or_none()
     if found is None:

@@ -29,9 +29,6 @@ class Idle:
 
     sleep_states: Collection[str]
     idle_for: float
-    platforms: Collection[str] | None = None
-    """None: all but ``except_platforms``."""
-    except_platforms: Collection[str] = ()
 
 
 class ThreadLeases:
@@ -42,12 +39,10 @@ class ThreadLeases:
         self._watch = watch
 
     async def now(self) -> float:
-        """What time it is, by the one clock."""
-
-        def work(connection: sa.Connection) -> float:
-            return connection.execute(sa.select(clock(connection))).scalar_one()
-
-        return await self._database.read(work)
+        """Return what time it is, by the one clock."""
+        return await self._database.read(
+            lambda connection: connection.execute(sa.select(clock(connection))).scalar_one()
+        )
 
     async def take(self, id: str, *, owner: str, ttl: float) -> ThreadRow:
         """Take the lease if it is free, has run out, or is already ours. ``row.lease`` is what later writes need.
@@ -71,14 +66,12 @@ class ThreadLeases:
 
     async def renew(self, lease: Lease, *, ttl: float) -> ThreadRow:
         """Keep it for ``ttl`` seconds from now. Raises ``StaleRow`` if it is lost."""
-
-        def work(connection: sa.Connection) -> ThreadRow:
-            return enter(connection, lease, lease_expires_at=clock(connection) + ttl).row
-
-        return await self._database.write(work)
+        return await self._database.write(
+            lambda connection: enter(connection, lease, lease_expires_at=clock(connection) + ttl).row
+        )
 
     async def release(self, lease: Lease, *, if_done: bool = True) -> bool:
-        """Give the lease back; whether it is free (or lost) now.
+        """Give the lease back; return whether it is free (or lost) now.
 
         With ``if_done``, a thread that has a queued message, an open request or a turn that has not ended is not let
         go: False, and the holder goes on with that. Storing a message and this wait for each other, so none falls
@@ -100,14 +93,10 @@ class ThreadLeases:
         """Give back every lease of this owner, at its orderly end: others take over at once. Returns the threads."""
         mine = sa.update(table).where(table.c.lease_owner == owner)
         free = mine.values(lease_owner=None, lease_expires_at=None).returning(table.c.id)
-
-        def work(connection: sa.Connection) -> list[str]:
-            return sorted(connection.scalars(free))
-
-        return await self._database.write(work)
+        return await self._database.write(lambda connection: sorted(connection.scalars(free)))
 
     async def abandoned(self, *, limit: int, nodes: Collection[str] | None = None) -> list[ThreadRow]:
-        """Threads with work to do and nobody doing it, longest untouched first. ``take`` each before acting.
+        """Return threads with work to do and nobody doing it, longest untouched first. ``take`` each before acting.
 
         ``nodes``: only those whose sandbox is on one of these hosts, or that have none.
         """
@@ -123,7 +112,7 @@ class ThreadLeases:
     async def idle(
         self, rule: Idle, *, limit: int, nodes: Collection[str] | None = None, after: tuple[float, str] | None = None
     ) -> list[ThreadRow]:
-        """Threads for which the rule holds and whose lease is free, longest idle first. Claim each before acting.
+        """Return threads for which the rule holds and whose lease is free, longest idle first. Claim each first.
 
         ``nodes`` as with ``abandoned``; ``after``: last activity and id of the last one of the page before.
         """
@@ -170,7 +159,7 @@ def _taken(
 
 
 def _with_work() -> sa.CompoundSelect[tuple[str]]:
-    """The same as ``has_work``, from the other side: few threads have any, and indexes know which."""
+    """Say the same as ``has_work``, from the other side: few threads have any, and indexes know which."""
     return sa.union(
         sa.select(messages.c.thread_id).where(sa.text(QUEUED)),
         sa.select(turns.c.thread_id).where(sa.text(UNENDED)),
@@ -179,7 +168,7 @@ def _with_work() -> sa.CompoundSelect[tuple[str]]:
 
 
 def _holds(rule: Idle, now: sa.ColumnElement[float]) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = [
+    return [
         table.c.deleted_at.is_(None),
         table.c.session_id.is_not(None),
         table.c.sleep_state.in_(rule.sleep_states),
@@ -187,11 +176,6 @@ def _holds(rule: Idle, now: sa.ColumnElement[float]) -> list[sa.ColumnElement[bo
         lease_free(now),
         ~has_work(),
     ]
-    if rule.platforms is not None:
-        conditions.append(table.c.platform.in_(rule.platforms))
-    if rule.except_platforms:
-        conditions.append(table.c.platform.not_in(rule.except_platforms))
-    return conditions
 
 
 def _refuse_held(connection: sa.Connection, id: str) -> NoReturn:

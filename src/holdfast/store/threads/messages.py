@@ -66,20 +66,16 @@ class MessageStore:
         return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def get(self, thread_id: str, id: str) -> MessageRow:
-        """The message; raises ``NotFound``."""
-
-        def work(connection: sa.Connection) -> MessageRow:
-            return _get(connection, thread_id, id)
-
-        return await self._database.read(work)
+        """Return the message; raises ``NotFound``."""
+        return await self._database.read(lambda connection: _get(connection, thread_id, id))
 
     async def queued(self, thread_id: str, channel: str | None = None) -> list[MessageRow]:
-        """What waits for a turn, in order; None: in all channels."""
+        """Return what waits for a turn, in order; None: in all channels."""
         query = sa.select(table).where(table.c.thread_id == thread_id, sa.text(QUEUED)).order_by(table.c.position)
         return await self._all(query if channel is None else query.where(table.c.channel == channel))
 
     async def of_turn(self, turn_id: str) -> list[MessageRow]:
-        """The messages that a turn answers, in order."""
+        """Return the messages that a turn answers, in order."""
         return await self._all(sa.select(table).where(table.c.turn_id == turn_id).order_by(table.c.seq))
 
     async def page(
@@ -91,7 +87,7 @@ class MessageStore:
         channel: str | None = None,
         statuses: Collection[str] | None = None,
     ) -> Page[MessageRow]:
-        """At most ``limit`` messages with a greater ``position`` than ``after``, in order.
+        """Return at most ``limit`` messages with a greater ``position`` than ``after``, in order.
 
         Fewer where they are long: a page ends with the message that makes it ``PAGE_BYTES`` or more.
         """
@@ -126,14 +122,13 @@ class MessageStore:
     async def cancel_queued(self, thread_id: str, channel: str | None = None) -> list[MessageRow]:
         """Take back all that is queued, in one channel or in all; returns them."""
         these = sa.true() if channel is None else table.c.channel == channel
-
-        def work(connection: sa.Connection) -> list[MessageRow]:
-            return _canceled(connection, enter_any(connection, thread_id), these)
-
-        return await write_and_wake(self._database, self._watch, thread_id, work)
+        return await write_and_wake(
+            *(self._database, self._watch, thread_id),
+            lambda connection: _canceled(connection, enter_any(connection, thread_id), these),
+        )
 
     async def _stored(self, thread_id: str, id: str) -> tuple[MessageRow, ThreadRow] | None:
-        """A repeated message is found without writing anything; the thread is read after it, as ``Put`` promises."""
+        """Find a repeated message without writing anything; the thread is read after it, as ``Put`` promises."""
         alive = sa.select(threads).where(threads.c.id == thread_id, sa.text(NOT_DELETED))
 
         def work(connection: sa.Connection) -> tuple[MessageRow, ThreadRow] | None:
@@ -144,10 +139,7 @@ class MessageStore:
         return await self._database.read(work)
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[MessageRow]:
-        def work(connection: sa.Connection) -> list[MessageRow]:
-            return [_row(found) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda connection: [_row(found) for found in connection.execute(query)])
 
 
 def _row(found: sa.Row[tuple[object, ...]]) -> MessageRow:
@@ -171,7 +163,7 @@ def _get(connection: sa.Connection, thread_id: str, id: str) -> MessageRow:
 
 
 def _hash(message: NewMessage) -> str:
-    """Of all that the client said; another message with the same id is the client's mistake."""
+    """Return a hash of all that the client said; another message with the same id is the client's mistake."""
     said = [message.channel, message.author, message.text, list(message.attachments), message.model, message.mode]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
@@ -185,7 +177,7 @@ def _same(stored: MessageRow, hash: str) -> MessageRow:
 
 
 def _attach(connection: sa.Connection, thread_id: str, message: NewMessage) -> None:
-    """The message's uploads are in use from now on."""
+    """Note that the message's uploads are in use from now on."""
     if not message.attachments:
         return
     wanted = set(message.attachments)
@@ -202,7 +194,7 @@ def _attach(connection: sa.Connection, thread_id: str, message: NewMessage) -> N
 
 
 def _canceled(connection: sa.Connection, entered: Entered, these: sa.ColumnElement[bool]) -> list[MessageRow]:
-    """Each is told of: who waits for its answer follows the events."""
+    """Cancel them, and tell of each: who waits for its answer follows the events."""
     queued = sa.update(table).where(table.c.thread_id == entered.row.id, sa.text(QUEUED), these)
     update = queued.values(status=MessageStatus.CANCELED, updated_at=entered.now).returning(table)
     rows = sorted((_row(found) for found in connection.execute(update)), key=lambda row: row.position)

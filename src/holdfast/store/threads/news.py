@@ -43,7 +43,7 @@ _MOST_TEXT = 2000
 
 
 def tell(connection: sa.Connection, row: ThreadRow, kind: ThreadKind, at: float, data: Mapping[str, object]) -> None:
-    """In a transaction that holds the thread's row, as late as possible."""
+    """Tell of it in a transaction that holds the thread's row, as late as possible."""
     told = {"key": row.key, **data}
     log.append(
         connection,
@@ -66,7 +66,7 @@ def tell_of(
     channel: str,
     turn_id: str | None,
 ) -> None:
-    """What of these events of a thread the world is told, too."""
+    """Tell the world, too, what it wants to know of these events of a thread."""
     for event in events:
         kind = _OF.get(event.kind)
         if kind is None or (kind is not ThreadKind.TURN_ENDED and not _has_room(connection, row.id, kind, at)):
@@ -80,7 +80,7 @@ def tell_of(
 
 
 def _cut(value: object) -> object:
-    """Words of an agent have any length."""
+    """Return it cut: words of an agent have any length."""
     if isinstance(value, str):
         return value[:_MOST_TEXT]
     if isinstance(value, Mapping):

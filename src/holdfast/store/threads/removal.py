@@ -27,7 +27,7 @@ _DELETED = {"error": {"code": "thread_not_found", "message": "the thread was del
 
 
 def delete(connection: sa.Connection, lease: Lease) -> ThreadRow:
-    """As ``ThreadStore.delete`` says."""
+    """Do what ``ThreadStore.delete`` says."""
     before = connection.scalar(sa.select(table.c.deleted_at).where(table.c.id == lease.thread_id))
     first = sa.func.coalesce(table.c.deleted_at, clock(connection))
     entered = enter(connection, lease, deleted_at=first, inbox=table.c.inbox + 1)
@@ -45,7 +45,7 @@ def delete(connection: sa.Connection, lease: Lease) -> ThreadRow:
 
 
 def doomed(connection: sa.Connection, limit: int, node: str | None = None) -> list[ThreadRow]:
-    """As ``ThreadStore.deleted`` says."""
+    """Return what ``ThreadStore.deleted`` says."""
     query = (
         sa.select(table)
         .where(table.c.deleted_at.is_not(None), table.c.session_id.is_not(None), lease_free(clock(connection)))
@@ -57,7 +57,7 @@ def doomed(connection: sa.Connection, limit: int, node: str | None = None) -> li
 
 
 def purge(connection: sa.Connection, older_than: float) -> list[str]:
-    """As ``ThreadStore.purge`` says."""
+    """Do what ``ThreadStore.purge`` says."""
     now = clock(connection)
     old = (table.c.deleted_at <= now - older_than, table.c.session_id.is_(None), lease_free(now))
     some = sa.select(table.c.id).where(*old).order_by(table.c.id).limit(_AT_ONCE)

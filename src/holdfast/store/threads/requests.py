@@ -27,11 +27,11 @@ class ThreadRequests:
     async def put(
         self, thread_id: str, *, id: str, kind: str, data: Mapping[str, object]
     ) -> tuple[RequestRow, ThreadRow]:
-        """Store a request, once per id; and the thread, whose holder (if any) sees it before it can let go."""
+        """Store a request, once per id; return it and the thread, whose holder, if any, sees it before letting go."""
 
         def work(connection: sa.Connection) -> tuple[RequestRow, ThreadRow]:
             entered = enter_any(connection, thread_id, inbox=threads.c.inbox + 1)
-            there = connection.execute(_one(id)).one_or_none()
+            there = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if there is not None:
                 return RequestRow(**there._mapping), entered.row
             values = {"id": id, "thread_id": thread_id, "kind": kind, "data": data, "at": entered.now}
@@ -41,21 +41,15 @@ class ThreadRequests:
         return await write_and_wake(self._database, self._watch, thread_id, work)
 
     async def open(self, thread_id: str) -> list[RequestRow]:
-        """Those not done yet, oldest first."""
+        """Return those not done yet, oldest first."""
         query = sa.select(table).where(table.c.thread_id == thread_id, sa.text(OPEN)).order_by(table.c.at, table.c.id)
-
-        def work(connection: sa.Connection) -> list[RequestRow]:
-            return [RequestRow(**found._mapping) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.read(
+            lambda connection: [RequestRow(**found._mapping) for found in connection.execute(query)]
+        )
 
     async def get(self, id: str) -> RequestRow:
-        """One request; raises ``NotFound``."""
-
-        def work(connection: sa.Connection) -> RequestRow:
-            return _get(connection, id)
-
-        return await self._database.read(work)
+        """Return one request; raises ``NotFound``."""
+        return await self._database.read(lambda connection: _get(connection, id))
 
     async def finish(self, lease: Lease, id: str, result: Mapping[str, object]) -> RequestRow:
         """Note that it is done, or cannot be: ``result`` says which. The first result stays. Wakes listeners."""
@@ -70,7 +64,7 @@ class ThreadRequests:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def forget(self, *, older_than: float) -> int:
-        """Those done so many seconds ago, whose askers have read the result or are gone; how many. They may be big."""
+        """Forget those done so many seconds ago, whose askers have read the result or are gone; return how many."""
 
         def work(connection: sa.Connection) -> int:
             old = table.c.done_at <= clock(connection) - older_than
@@ -79,12 +73,8 @@ class ThreadRequests:
         return await self._database.write(work)
 
 
-def _one(id: str) -> sa.Select[tuple[object, ...]]:
-    return sa.select(table).where(table.c.id == id)
-
-
 def _get(connection: sa.Connection, id: str) -> RequestRow:
-    found = connection.execute(_one(id)).one_or_none()
+    found = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
     if found is None:
         raise NotFound(f"there is no request {id}")
     return RequestRow(**found._mapping)

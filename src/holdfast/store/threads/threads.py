@@ -83,7 +83,7 @@ class ThreadStore:
     async def get_or_create(
         self, *, id: str, owner: str, key: str, agent: str, settings: Mapping[str, object] | None = None
     ) -> tuple[ThreadRow, bool]:
-        """The owner's thread with this key, and whether it is new. ``id``, ``agent``, ``settings``: for a new one.
+        """Return the owner's thread with this key, and whether it is new. The other arguments are for a new one.
 
         Of many callers at once, one makes it and all get it. A deleted thread is not found: its key makes a new one.
         """
@@ -122,21 +122,21 @@ class ThreadStore:
         return await self._database.write(work)
 
     async def get(self, id: str) -> ThreadRow:
-        """The row; raises ``ThreadNotFound``, also if it is deleted."""
+        """Return the row; raises ``ThreadNotFound``, also if it is deleted."""
         found = await self._one(_FOUND.where(table.c.id == id))
         if found is None:
             raise no_thread(id)
         return found
 
     async def by_key(self, owner: str, key: str) -> ThreadRow:
-        """The row; raises ``ThreadNotFound``."""
+        """Return the row; raises ``ThreadNotFound``."""
         found = await self._one(_FOUND.where(table.c.owner == owner, table.c.key == key))
         if found is None:
             raise no_thread(key)
         return found
 
     async def whole(self, owner: str, key: str) -> tuple[ThreadRow, list[ChannelRow]]:
-        """The row with its channels, by name; raises ``ThreadNotFound``."""
+        """Return the row with its channels, by name; raises ``ThreadNotFound``."""
 
         def work(connection: sa.Connection) -> tuple[ThreadRow, list[ChannelRow]]:
             found = connection.execute(_WHOLE, {"owner": owner, "key": key}).all()
@@ -148,7 +148,7 @@ class ThreadStore:
         return await self._database.read(work)
 
     async def standing(self, id: str, channel: str) -> Standing:
-        """All that resolving it needs to know, in one look; raises ``ThreadNotFound``."""
+        """Return all that resolving it needs to know, in one look; raises ``ThreadNotFound``."""
 
         def work(connection: sa.Connection) -> Standing:
             found = connection.execute(_STANDING, {"thread_id": id, "channel": channel}).one_or_none()
@@ -169,11 +169,9 @@ class ThreadStore:
         limit: int,
         owner: str | None = None,
         key_prefix: str = "",
-        platform: str | None = None,
-        active_since: float | None = None,
         after: tuple[float, str] | None = None,
     ) -> Page[ThreadRow]:
-        """At most ``limit`` threads, last active first; ``after`` is (last_activity_at, id) of the last one before.
+        """Return at most ``limit`` threads, last active first; ``after`` is (last_activity_at, id) of the one before.
 
         Reads only: a listing wakes nothing and counts as no activity.
         """
@@ -182,10 +180,6 @@ class ThreadStore:
             query = query.where(table.c.owner == owner)
         if key_prefix:
             query = query.where(table.c.key >= key_prefix, table.c.key < key_prefix + _BEYOND)
-        if platform is not None:
-            query = query.where(table.c.platform == platform)
-        if active_since is not None:
-            query = query.where(table.c.last_activity_at >= active_since)
         if after is not None:
             query = query.where(sa.tuple_(table.c.last_activity_at, table.c.id) < sa.tuple_(*after))
         return await self._database.read(
@@ -197,7 +191,7 @@ class ThreadStore:
     async def on_node(
         self, node: str, *, sleep_states: Collection[str] = tuple(SleepState), session_status: str | None = None
     ) -> list[ThreadRow]:
-        """The threads whose session was made by this node: what its death leaves without a sandbox."""
+        """Return the threads whose session was made by this node: what its death leaves without a sandbox."""
         made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
         if session_status is not None:
             made_there = made_there.where(sessions.c.status == session_status)
@@ -205,7 +199,7 @@ class ThreadStore:
         return await self._all(_FOUND.where(*mine).order_by(table.c.id))
 
     async def at_work(self, session_id: str) -> tuple[ThreadRow, Mapping[str, str]] | None:
-        """The thread that owns this session and, by channel, its turns that have not ended, oldest first."""
+        """Return the thread that owns this session and, by channel, its turns that have not ended, oldest first."""
 
         def work(connection: sa.Connection) -> tuple[ThreadRow, Mapping[str, str]] | None:
             found = connection.execute(_AT_WORK, {"session_id": session_id}).all()
@@ -217,46 +211,41 @@ class ThreadStore:
         return await self._database.read(work)
 
     async def channels(self, id: str) -> list[ChannelRow]:
-        """The channels of a thread, by name; empty if there is no such thread."""
+        """Return the channels of a thread, by name; empty if there is no such thread."""
         query = sa.select(channels).where(channels.c.thread_id == id).order_by(channels.c.channel)
-
-        def work(connection: sa.Connection) -> list[ChannelRow]:
-            return [ChannelRow(**found._mapping) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._channels(query)
 
     async def channel(self, id: str, channel: str) -> ChannelRow | None:
-        """One channel; None before its first message."""
-        query = sa.select(channels).where(channels.c.thread_id == id, channels.c.channel == channel)
+        """Return one channel; None before its first message."""
+        found = await self._channels(
+            sa.select(channels).where(channels.c.thread_id == id, channels.c.channel == channel)
+        )
+        return found[0] if found else None
 
-        def work(connection: sa.Connection) -> ChannelRow | None:
-            found = connection.execute(query).one_or_none()
-            return None if found is None else ChannelRow(**found._mapping)
-
-        return await self._database.read(work)
+    async def _channels(self, query: sa.Select[tuple[object, ...]]) -> list[ChannelRow]:
+        return await self._database.read(
+            lambda connection: [ChannelRow(**found._mapping) for found in connection.execute(query)]
+        )
 
     async def set_session(
         self,
         lease: Lease,
         session_id: str | None,
         *,
-        sleep_state: str | None = None,
         events: Sequence[TurnEvent] = (),
         channel: str = DEFAULT_CHANNEL,
     ) -> ThreadRow:
-        """This is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
+        """Note which is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
 
-        ``sleep_state`` becomes ``awake`` or ``none`` unless given. The cached preview is forgotten, and
-        what a former one was given.
+        ``sleep_state`` becomes ``awake`` or ``none``. What a former sandbox was given is forgotten.
         """
         given = None if session_id is None else sa.literal(session_id)
         lost = table.c.session_id.is_not(None) if given is None else table.c.session_id != given
         is_new = sa.false() if given is None else sa.func.coalesce(table.c.session_id, "") != given
-        usual = SleepState.NONE if session_id is None else SleepState.AWAKE
         values: dict[str, object] = {
             "session_id": session_id,
             "incarnation": table.c.incarnation + sa.case((is_new, 1), else_=0),
-            "sleep_state": sleep_state or usual,
+            "sleep_state": SleepState.NONE if session_id is None else SleepState.AWAKE,
             "preview_url": None,
             "preview_token": None,
             "preview_expires_at": None,
@@ -272,12 +261,7 @@ class ThreadStore:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def change(
-        self,
-        lease: Lease,
-        values: ThreadChange,
-        *,
-        events: Sequence[TurnEvent] = (),
-        channel: str = DEFAULT_CHANNEL,
+        self, lease: Lease, values: ThreadChange, *, events: Sequence[TurnEvent] = (), channel: str = DEFAULT_CHANNEL
     ) -> ThreadRow:
         """Set columns."""
         return await self._change(lease, values, events, channel)
@@ -287,7 +271,7 @@ class ThreadStore:
     ) -> ThreadRow:
         """Set columns to what ``revised`` makes of the row as it is now: nobody changes it in between.
 
-        It may be called more than once. Another ``agent`` knows none of the former one's sessions: those are forgotten.
+        It may be called more than once. Another ``agent`` knows none of the former one's conversations: they are lost.
         """
 
         def work(connection: sa.Connection) -> ThreadRow:
@@ -305,7 +289,7 @@ class ThreadStore:
     async def change_channel(
         self, lease: Lease, channel: str, values: ChannelChange, *, events: Sequence[TurnEvent] = ()
     ) -> ChannelRow:
-        """Set columns of a channel (agent session, status, title), which is made if it is not there."""
+        """Set columns of a channel (conversation, status, title), which is made if it is not there."""
 
         def work(connection: sa.Connection) -> ChannelRow:
             entered = enter(connection, lease, events=events)
@@ -315,7 +299,7 @@ class ThreadStore:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def start_over(self, lease: Lease, channel: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
-        """The channel has no agent session any more, and its next one is told nothing of what came before ``events``.
+        """Forget the channel's conversation; its next one is told nothing of what came before ``events``.
 
         The boundary is kept in the thread's settings, as ``records.threads.fresh_after`` reads it.
         """
@@ -331,7 +315,7 @@ class ThreadStore:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def note_error(self, lease: Lease, error: str, *, events: Sequence[TurnEvent] = ()) -> ThreadRow:
-        """The sandbox could not be had: keeps the message in ``last_error`` and counts ``resume_failures`` up."""
+        """Note that the sandbox could not be had: in ``last_error``, and one more in ``resume_failures``."""
         values = {"last_error": error, "resume_failures": table.c.resume_failures + 1}
 
         def work(connection: sa.Connection) -> ThreadRow:
@@ -344,11 +328,11 @@ class ThreadStore:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def clear_error(self, lease: Lease) -> ThreadRow:
-        """It works again: no error, no failures."""
+        """Note that it works again: no error, no failures."""
         return await self._change(lease, {"last_error": None, "resume_failures": 0}, ())
 
     async def touch(self, id: str, channel: str | None = None) -> None:
-        """Somebody uses the thread without writing to it (a preview, a terminal): it is not idle. No lease needed.
+        """Note that somebody uses the thread without writing to it, as in a terminal. No lease needed.
 
         ``channel``: and the agent of that channel.
         """
@@ -362,7 +346,7 @@ class ThreadStore:
         await self._database.write(work)
 
     async def touch_all(self, node: str) -> None:
-        """The same for every thread whose session was made by this node."""
+        """Do the same for every thread whose session was made by this node."""
         made_there = sa.select(sessions.c.id).where(sessions.c.node == node)
 
         def work(connection: sa.Connection) -> None:
@@ -381,7 +365,7 @@ class ThreadStore:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def deleted(self, *, limit: int, node: str | None = None) -> list[ThreadRow]:
-        """Deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``.
+        """Return deleted threads with a session and a free lease: ``take`` each, destroy, ``set_session(lease, None)``.
 
         With ``node``, only those whose session is on that host, or not known any more: only it can destroy them.
         """
@@ -396,11 +380,7 @@ class ThreadStore:
         return await self._database.write(partial(removal.purge, older_than=older_than))
 
     async def _change(
-        self,
-        lease: Lease,
-        values: Mapping[str, object],
-        events: Sequence[TurnEvent],
-        channel: str = DEFAULT_CHANNEL,
+        self, lease: Lease, values: Mapping[str, object], events: Sequence[TurnEvent], channel: str = DEFAULT_CHANNEL
     ) -> ThreadRow:
         def work(connection: sa.Connection) -> ThreadRow:
             entered = enter(connection, lease, events=events, **values)
@@ -410,17 +390,11 @@ class ThreadStore:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def _one(self, query: sa.Select[tuple[object, ...]]) -> ThreadRow | None:
-        def work(connection: sa.Connection) -> ThreadRow | None:
-            found = connection.execute(query).one_or_none()
-            return None if found is None else thread_row(found)
-
-        return await self._database.read(work)
+        found = await self._all(query)
+        return found[0] if found else None
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadRow]:
-        def work(connection: sa.Connection) -> list[ThreadRow]:
-            return [thread_row(found) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda connection: [thread_row(found) for found in connection.execute(query)])
 
 
 def _last_active_first(columns: sa.ColumnCollection[str, Any]) -> Sequence[sa.ColumnElement[Any]]:
@@ -428,7 +402,7 @@ def _last_active_first(columns: sa.ColumnCollection[str, Any]) -> Sequence[sa.Co
 
 
 def _parts(found: sa.Row[Any], *tables: sa.Table) -> list[dict[str, Any]]:
-    """A row of several tables, each by the names of its own columns; empty where there was nothing to join."""
+    """Split a row of several tables, each by the names of its own columns; empty where there was nothing to join."""
     parts, start = [], 0
     for one in tables:
         values = found[start : start + len(one.c)]

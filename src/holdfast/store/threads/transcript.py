@@ -6,7 +6,7 @@ after those are joined or forgotten.
 
 import sqlalchemy as sa
 
-from holdfast.records.threads import Line, TurnRow
+from holdfast.records.threads import TranscriptLine, TurnRow
 from holdfast.store.threads.tables import messages, turns
 from holdfast.store.threads.turn_end import answer_of
 
@@ -14,30 +14,20 @@ _COLUMNS = ("text", "channel", "turn_id", "author", "at")
 
 
 def read(
-    connection: sa.Connection,
-    thread_id: str,
-    *,
-    channel: str | None,
-    limit: int,
-    before_turn: str | None,
-    after: int = 0,
-) -> list[Line]:
-    """As ``TurnStore.transcript`` says."""
-    rows = connection.execute(_query(thread_id, channel, before_turn, after).limit(limit)).all()
+    connection: sa.Connection, thread_id: str, *, channel: str | None, limit: int, after: int = 0
+) -> list[TranscriptLine]:
+    """Return what ``TurnStore.transcript`` says."""
+    rows = connection.execute(_query(thread_id, channel, after).limit(limit)).all()
     lines = [_line(connection, row) for row in reversed(rows)]
     return [line for line in lines if line.text or line.role == "user"]
 
 
-def _query(thread_id: str, channel: str | None, before_turn: str | None, after: int) -> sa.Select[tuple[object, ...]]:
+def _query(thread_id: str, channel: str | None, after: int) -> sa.Select[tuple[object, ...]]:
     wanted = [turns.c.thread_id == thread_id, turns.c.reverted.is_(False)]
     if after:
         wanted.append(turns.c.first_seq > after)
     if channel is not None:
         wanted.append(turns.c.channel == channel)
-    if before_turn is not None:
-        that = turns.alias()
-        first = sa.select(that.c.first_seq).where(that.c.id == before_turn).scalar_subquery()
-        wanted.append(turns.c.first_seq < first)
     asked = (
         sa.select(
             turns.c.first_seq,
@@ -65,17 +55,17 @@ def _query(thread_id: str, channel: str | None, before_turn: str | None, after: 
     return sa.select(both).order_by(*newest_first)
 
 
-def _line(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> Line:
+def _line(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> TranscriptLine:
     found = row._mapping
     if found["position"] is not None:
-        return Line(role="user", **{name: found[name] for name in _COLUMNS})
+        return TranscriptLine(role="user", **{name: found[name] for name in _COLUMNS})
     values = {name: found[name] for name in _COLUMNS}
     if values["text"] is None:
         values["text"] = _so_far(connection, values["turn_id"])
-    return Line(role="agent", **values)
+    return TranscriptLine(role="agent", **values)
 
 
 def _so_far(connection: sa.Connection, turn_id: str) -> str:
-    """The answer of a turn that has not ended, or did so after we looked: its events are there in either case."""
+    """Return the answer of a turn that has not ended, or did so after we looked: its events are there anyway."""
     turn = TurnRow(**connection.execute(sa.select(turns).where(turns.c.id == turn_id)).one()._mapping)
     return turn.answer if turn.answer is not None else answer_of(connection, turn, turn.last_seq)

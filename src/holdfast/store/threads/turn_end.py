@@ -35,7 +35,7 @@ def end_turn(
     artifacts: Sequence[str] = (),
     cursor: str | None = None,
 ) -> TurnRow:
-    """As ``TurnStore.end`` says; the thread's row is held."""
+    """Do what ``TurnStore.end`` says; the thread's row is held."""
     turn = turn_of(connection, entered, turn_id)
     if turn.state == TurnState.ENDED:
         return turn
@@ -70,7 +70,7 @@ def end_turn(
 def _status_told(
     connection: sa.Connection, turn: TurnRow, status: AgentStatus, events: Sequence[TurnEvent]
 ) -> list[TurnEvent]:
-    """What the agent's status becomes with the end of a turn, unless that is what was last told of it."""
+    """Tell what the agent's status becomes with the end of a turn, unless that is what was last told of it."""
     this = (channels.c.thread_id == turn.thread_id, channels.c.channel == turn.channel)
     before = connection.scalar(sa.select(channels.c.agent_status).where(*this)) or AgentStatus.IDLE.value
     if kept_of(events).get("agent_status", before) == status.value:
@@ -79,7 +79,7 @@ def _status_told(
 
 
 def _added(connection: sa.Connection, turn_id: str, artifacts: Sequence[str]) -> Mapping[str, object]:
-    """What the last event says besides what the agent told: the turn's files, and what it has cost, if anything."""
+    """Return what the last event says besides what the agent told: the turn's files, and what it has cost."""
     added: dict[str, object] = {"artifacts": list(artifacts)} if artifacts else {}
     cost = of_turn(connection, turn_id)
     if cost.calls:
@@ -88,7 +88,7 @@ def _added(connection: sa.Connection, turn_id: str, artifacts: Sequence[str]) ->
 
 
 def turn_of(connection: sa.Connection, entered: Entered, turn_id: str) -> TurnRow:
-    """The turn, which must be of the thread that was entered."""
+    """Return the turn, which must be of the thread that was entered."""
     query = sa.select(table).where(table.c.id == turn_id, table.c.thread_id == entered.row.id)
     found = connection.execute(query).one_or_none()
     if found is None:
@@ -106,7 +106,7 @@ def change_turn(connection: sa.Connection, turn_id: str, values: Mapping[str, ob
 
 
 def answer_of(connection: sa.Connection, turn: TurnRow, newest: int) -> str:
-    """What the agent said in a turn so far."""
+    """Return what the agent said in a turn so far."""
     its = (log.c.thread_id == turn.thread_id, log.c.seq.between(turn.first_seq, newest), log.c.turn_id == turn.id)
     query = (
         sa.select(log.c.data).where(*its, log.c.kind.in_((Kind.TEXT_DELTA.value, Kind.ERROR.value))).order_by(log.c.seq)
@@ -138,7 +138,7 @@ def said(told: Iterable[Mapping[str, object]], *, most: int) -> str:
 
 
 def kept_of(events: Sequence[TurnEvent], *, status: bool = True) -> dict[str, object]:
-    """What events say that the channel's row keeps: the last status and the last title."""
+    """Return what events say that the channel's row keeps: the last status and the last title."""
     kept: dict[str, object] = {}
     for event in events:
         if event.kind is Kind.STATUS and status:

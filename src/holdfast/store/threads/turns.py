@@ -4,14 +4,14 @@ Exactly once is made here: the events of a batch and the cursor behind it are on
 by the cursor before it. Whoever comes later reads on from the cursor in the row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
 import sqlalchemy as sa
 
 from holdfast.errors import BadInput, StaleRow, WrongState
-from holdfast.records.threads import Lease, Line, MessageRow, MessageStatus, Mode, TurnRow, TurnState
+from holdfast.records.threads import Lease, MessageRow, MessageStatus, Mode, TranscriptLine, TurnRow, TurnState
 from holdfast.store.database.database import Database, Work
 from holdfast.store.threads import transcript
 from holdfast.store.threads.guard import Entered, append, change_channel, clock, enter, give_back, write_and_wake
@@ -22,14 +22,6 @@ from holdfast.store.threads.watch import ThreadWatch
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 T = TypeVar("T")
-
-Join = Callable[[Sequence[MessageRow]], str]
-"""Makes the prompt of a turn from its messages. Runs inside the transaction: pure and quick."""
-
-
-def joined(messages: Sequence[MessageRow]) -> str:
-    """The texts, with an empty line in between."""
-    return "\n\n".join(message.text for message in messages)
 
 
 class TurnStore:
@@ -43,7 +35,7 @@ class TurnStore:
         self._watch = watch
 
     async def begin(
-        self, lease: Lease, channel: str, turn_id: str, *, join: Join = joined, events: Sequence[TurnEvent] = ()
+        self, lease: Lease, channel: str, turn_id: str, *, events: Sequence[TurnEvent] = ()
     ) -> TurnRow | None:
         """Make the turn of what is next in the channel's queue; None if nothing is, or all was taken back meanwhile.
 
@@ -69,7 +61,7 @@ class TurnStore:
                 "id": turn_id,
                 "thread_id": lease.thread_id,
                 "channel": channel,
-                "prompt": join(batch),
+                "prompt": "\n\n".join(message.text for message in batch),
                 "attachments": [one for message in batch for one in message.attachments],
                 "model": next((message.model for message in reversed(batch) if message.model), None),
                 "state": TurnState.PREPARING,
@@ -87,7 +79,7 @@ class TurnStore:
         return await self._write(lease, work)
 
     async def steer(self, lease: Lease, turn_id: str, message_id: str) -> MessageRow | None:
-        """The message went into the running turn: ``in_turn``, with its ``message.create``. None if it is not queued.
+        """Take the message into the running turn: ``in_turn``, with its ``message.create``. None if it is not queued.
 
         Call it BEFORE telling the agent, so that a daemon that dies in between does not run it twice.
         Raises ``WrongState`` if the turn has ended, or is about to (``collecting``): the message stays queued.
@@ -111,24 +103,19 @@ class TurnStore:
         return await self._write(lease, work)
 
     async def get(self, turn_id: str) -> TurnRow:
-        """The turn; raises ``TurnNotFound``."""
-        query = sa.select(table).where(table.c.id == turn_id)
-
-        def work(connection: sa.Connection) -> TurnRow:
-            found = connection.execute(query).one_or_none()
-            if found is None:
-                raise no_turn(turn_id)
-            return _row(found)
-
-        return await self._database.read(work)
+        """Return the turn; raises ``TurnNotFound``."""
+        found = await self._all(sa.select(table).where(table.c.id == turn_id))
+        if not found:
+            raise no_turn(turn_id)
+        return found[0]
 
     async def page(self, thread_id: str, *, limit: int, before: int | None = None) -> list[TurnRow]:
-        """At most ``limit`` turns, newest first; ``before`` is the ``first_seq`` of the last one of the page before."""
+        """Return at most ``limit`` turns, newest first; ``before`` is the ``first_seq`` of the last one of a page."""
         query = sa.select(table).where(table.c.thread_id == thread_id).order_by(table.c.first_seq.desc()).limit(limit)
         return await self._all(query if before is None else query.where(table.c.first_seq < before))
 
     async def unfinished(self, thread_id: str) -> list[TurnRow]:
-        """Turns that have not ended, oldest first: what a successor takes up. At most one per channel."""
+        """Return turns that have not ended, oldest first: what a successor takes up. At most one per channel."""
         query = sa.select(table).where(table.c.thread_id == thread_id, sa.text(UNENDED))
         return await self._all(query.order_by(table.c.first_seq))
 
@@ -223,7 +210,7 @@ class TurnStore:
         artifacts: Sequence[str] = (),
         cursor: str | None = None,
     ) -> TurnRow:
-        """The turn is over: ``events``, then ``finalize``, in one transaction with the state and its messages.
+        """End the turn: ``events``, then ``finalize``, in one transaction with the state and its messages.
 
         ``finalize`` is the ``message.finalize`` event: its ``reason`` and ``error`` become the row's, ``artifacts``
         (ids of files) are added to its data, and ``usage`` where the turn has made calls to models.
@@ -242,7 +229,7 @@ class TurnStore:
         return await self._write(lease, work)
 
     async def revert(self, lease: Lease, turn_id: str, *, events: Sequence[TurnEvent] = ()) -> list[TurnRow]:
-        """The turn and all later ones of its channel were taken back: the transcript leaves them out.
+        """Take back the turn and all later ones of its channel: the transcript leaves them out.
 
         Returns them; none where that was done before, and nothing is added then. Raises ``WrongState`` if one of them
         has not ended.
@@ -275,28 +262,21 @@ class TurnStore:
         *,
         channel: str | None = None,
         limit: int = 1000,
-        before_turn: str | None = None,
         after: int = 0,
-    ) -> list[Line]:
-        """The last ``limit`` messages of users and agent, oldest first, without thinking, tools and reverted turns.
+    ) -> list[TranscriptLine]:
+        """Return the last ``limit`` messages of users and agent, oldest first, without thinking, tools, reverted turns.
 
         What is queued, or was taken back before a turn had it, is left out. The answer of a turn that has not ended
-        is as far as it came. ``before_turn`` leaves out that turn and all later ones: what the agent must remember
-        when it is asked that turn's prompt. ``after`` leaves out turns that began before that event.
+        is as far as it came. ``after`` leaves out turns that began before that event.
         """
-        work = partial(
-            transcript.read, thread_id=thread_id, channel=channel, limit=limit, before_turn=before_turn, after=after
-        )
+        work = partial(transcript.read, thread_id=thread_id, channel=channel, limit=limit, after=after)
         return await self._database.read(work)
 
     async def _write(self, lease: Lease, work: Work[T]) -> T:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
     async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[TurnRow]:
-        def work(connection: sa.Connection) -> list[TurnRow]:
-            return [_row(found) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.read(lambda connection: [_row(found) for found in connection.execute(query)])
 
 
 def _row(found: sa.Row[tuple[object, ...]]) -> TurnRow:
@@ -304,7 +284,7 @@ def _row(found: sa.Row[tuple[object, ...]]) -> TurnRow:
 
 
 def _next(connection: sa.Connection, thread_id: str, channel: str) -> list[MessageRow]:
-    """The first message of the queue; where that is to be collected, all such up to the first that is not."""
+    """Return the first message of the queue; where that is to be collected, all such up to the first that is not."""
     queue = sa.select(messages).where(messages.c.thread_id == thread_id, sa.text(QUEUED), messages.c.channel == channel)
     batch: list[MessageRow] = []
     for found in connection.execute(queue.order_by(messages.c.position)):
@@ -355,7 +335,7 @@ def _unended(connection: sa.Connection, entered: Entered, turn_id: str) -> TurnR
 def _already(
     connection: sa.Connection, entered: Entered, turn_id: str, cursor: str | None, events: Sequence[TurnEvent]
 ) -> TurnRow:
-    """The turn, if it stands where it should be moved to: that has happened before. The events' numbers go back."""
+    """Return the turn if it stands where it should be moved to: that has happened before. The numbers go back."""
     turn = turn_of(connection, entered, turn_id)
     if turn.cursor == cursor:
         give_back(connection, entered, events)

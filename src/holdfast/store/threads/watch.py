@@ -46,7 +46,7 @@ class ThreadWatch:
                 self._seen.pop(thread_id, None)
 
     def ring(self, thread_id: str) -> None:
-        """This process has written to the thread. The stores call it."""
+        """Wake the listeners of a thread to which this process has written. The stores call it."""
         for wake in tuple(self._listeners.get(thread_id, ())):
             wake()
 
@@ -65,7 +65,7 @@ class ThreadWatch:
             await asyncio.sleep(every)
 
     async def marks(self, thread_ids: Collection[str]) -> dict[str, tuple[int, int]]:
-        """(last_seq, inbox) of each of these threads that is there."""
+        """Return (last_seq, inbox) of each of these threads that is there."""
         ids = sorted(thread_ids)
         found: dict[str, tuple[int, int]] = {}
         for start in range(0, len(ids), _AT_ONCE):

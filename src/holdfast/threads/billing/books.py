@@ -4,17 +4,17 @@ A sandbox is known by its session, and so is its thread; a call is counted for t
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 
 import structlog
 
-from holdfast.broker.accounts import Account, Call, Spent, Standing
-from holdfast.broker.models.limits.holds import Hold
+from holdfast.broker.accounts import Account, Call, Hold, HoldResult, Spent
+from holdfast.concurrency import Bounded
 from holdfast.errors import HoldfastError, StaleRow, TurnNotFound, WrongState
 from holdfast.records.threads import Lease
 from holdfast.records.usage import Run, UsageRow
-from holdfast.sessions.live import Clock
+from holdfast.sessions.types import Clock
 from holdfast.store import Store
 from holdfast.store.budget_holds import Asked, Purse
 from holdfast.store.usage import day_of
@@ -27,12 +27,9 @@ from holdfast.vocabulary.turn_events import TurnEvent
 
 log = structlog.get_logger(__name__)
 
-LeaseOf = Callable[[str], Lease | None]
-"""The lease that this daemon holds on a thread."""
-
 _RECORD_SECONDS = 15.0
 """How long an answer may wait for its bill to be written."""
-_MOST_KEYS = 10_000
+_MOST_NAMES = 10_000
 _UNHEARD_SECONDS = 3600.0
 """After how long a call that nobody has noted anything of is over: much longer than any provider may be silent."""
 
@@ -42,7 +39,7 @@ the books are settled once more."""
 
 
 class ThreadBooks:
-    """Made before the sessions are, since the broker needs it; the threads come with ``attend``."""
+    """Made before the sessions are, since the broker needs it."""
 
     def __init__(self, store: Store, defaults: AgentDefaults, *, clock: Clock, node: str = "") -> None:
         self._store = store
@@ -50,23 +47,17 @@ class ThreadBooks:
         self._to_release: set[str] = set()
         self._defaults = defaults
         self._clock = clock
-        self._lease_of: LeaseOf = _nobodys
-        self._keys: OrderedDict[str, str] = OrderedDict()
+        self._names: Bounded[str, str] = Bounded(_MOST_NAMES)
         """Of threads, by id: a bill names the thread also when that is gone."""
-
-    def attend(self, lease_of: LeaseOf) -> None:
-        """From now on there is somebody who works on threads."""
-        self._lease_of = lease_of
+        self.leases: dict[str, Lease] = {}
+        """Those that this daemon holds, by thread; whoever works on threads keeps it."""
 
     async def account(self, session_id: str, tag: str | None, /) -> Account | None:
         found = await self._store.threads.at_work(session_id)
         if found is None:
             return None
         row, turns = found
-        self._keys[row.id] = row.key
-        self._keys.move_to_end(row.id)
-        if len(self._keys) > _MOST_KEYS:
-            self._keys.popitem(last=False)
+        self._names[row.id] = row.key
         channel = await self._channel(row.id, tag, list(turns))
         return account_of(row, self._defaults, channel, turns.get(channel))
 
@@ -80,7 +71,7 @@ class ThreadBooks:
     async def spent(self, account: Account, /) -> Spent:
         return Spent(*await self._store.usage.spent(account.thread_id, account.owner, now=self._clock()))
 
-    async def hold(self, account: Account, hold: Hold, /) -> Standing:
+    async def hold(self, account: Account, hold: Hold, /) -> HoldResult:
         asked = Asked(
             id=hold.id,
             thread_id=account.thread_id,
@@ -98,7 +89,7 @@ class ThreadBooks:
         await self._release()
 
     async def _release(self) -> None:
-        """What could not be released is tried again with the next one, or when the books are settled."""
+        """Release all that is due; what fails is tried again with the next one, or when the books are settled."""
         ids = frozenset(self._to_release)
         try:
             await self._store.budget_holds.release(ids)
@@ -154,7 +145,7 @@ class ThreadBooks:
         return UsageRow(
             id=id,
             thread_id=account.thread_id,
-            thread_key=self._keys.get(account.thread_id, ""),
+            thread_key=self._names.get(account.thread_id, ""),
             owner=account.owner,
             channel=account.channel,
             turn_id=account.turn_id,
@@ -173,34 +164,25 @@ class ThreadBooks:
         )
 
     async def tell(self, account: Account, events: Sequence[TurnEvent], /) -> None:
+        """Tell it in the turn, else in the thread, also if nobody works on that: use between turns is the strangest."""
+        lease = self.leases.get(account.thread_id)
         try:
-            await self._write(account, events)
+            if lease is not None and account.turn_id is not None:
+                # It may have ended meanwhile, or be another daemon's.
+                with contextlib.suppress(WrongState, TurnNotFound, StaleRow):
+                    await self._store.turns.note(lease, account.turn_id, events=events)
+                    return
+            await self._store.thread_events.leave(account.thread_id, events, channel=account.channel)
         except HoldfastError as error:
             kinds = [event.kind.value for event in events]
             log.warning("usage.event.dropped", thread_id=account.thread_id, kinds=kinds, why=error.message)
 
-    async def _write(self, account: Account, events: Sequence[TurnEvent]) -> None:
-        """In its turn; else in the thread, also where nobody works on that: use between turns is the strangest."""
-        lease = self._lease_of(account.thread_id)
-        if lease is not None and account.turn_id is not None:
-            try:
-                await self._store.turns.note(lease, account.turn_id, events=events)
-            except (WrongState, TurnNotFound, StaleRow):  # it has ended meanwhile, or is another daemon's
-                pass
-            else:
-                return
-        await self._store.thread_events.leave(account.thread_id, events, channel=account.channel)
 
-
-def standing(thread: Purse, owner: Purse, usd: float) -> Standing:
+def standing(thread: Purse, owner: Purse, usd: float) -> HoldResult:
     if thread.is_spent:
-        return Standing.THREAD_SPENT
+        return HoldResult.THREAD_SPENT
     if owner.is_spent:
-        return Standing.OWNER_SPENT
+        return HoldResult.OWNER_SPENT
     if not thread.has_room(usd):
-        return Standing.THREAD_HELD
-    return Standing.HELD if owner.has_room(usd) else Standing.OWNER_HELD
-
-
-def _nobodys(_thread_id: str) -> Lease | None:
-    return None
+        return HoldResult.THREAD_HELD
+    return HoldResult.HELD if owner.has_room(usd) else HoldResult.OWNER_HELD

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from holdfast.broker.accounts import Account, Limits
+from holdfast.broker.accounts import Account, SpendingLimits
 from holdfast.records.threads import ThreadRow
 from holdfast.threads import options as kept
 from holdfast.threads.settings import EVERYBODY, AgentDefaults
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def account_of(row: ThreadRow, defaults: AgentDefaults, channel: str, turn_id: str | None = None) -> Account:
-    """Who pays for what is asked in this channel."""
+    """Return who pays for what is asked in this channel."""
     chosen, above = kept.from_json(row.settings), defaults.allowed_models
     return Account(
         thread_id=row.id,
@@ -24,8 +24,8 @@ def account_of(row: ThreadRow, defaults: AgentDefaults, channel: str, turn_id: s
         turn_id=turn_id,
         allowed_models=allowed(chosen.allowed_models, allowed(_of(row.owner, defaults.owner_models), above)),
         preferences=preferences(chosen, defaults),
-        limits=tighter(chosen.limits or Limits(), defaults.thread_limits),
-        owner_limits=_of(row.owner, defaults.owner_limits) or Limits(),
+        limits=tighter(chosen.limits or SpendingLimits(), defaults.thread_limits),
+        owner_limits=_of(row.owner, defaults.owner_limits) or SpendingLimits(),
         retry_broken_streams=bool(chosen.retry_broken_streams),
         thread_key=row.key,
     )
@@ -36,14 +36,14 @@ def _of(owner: str, by_owner: Mapping[str, T]) -> T | None:
 
 
 def preferences(chosen: ThreadOptions, defaults: AgentDefaults) -> Sequence[str]:
-    """Ids of models, best first: the thread's model, then those to go on with. Each once."""
+    """Return ids of models, best first, each once: the thread's model, then those to go on with."""
     first = chosen.model or defaults.model
     rest = defaults.model_preferences if chosen.model_preferences is None else chosen.model_preferences
     return tuple(dict.fromkeys([first, *rest] if first else rest))
 
 
 def allowed(own: Sequence[str] | None, above: Sequence[str]) -> Sequence[str]:
-    """Patterns of what both lists allow.
+    """Return patterns of what both lists allow.
 
     Of two patterns, the one that is within the other counts; two that merely overlap allow nothing. For patterns in
     which only ``*`` stands for something, one is within another if it matches that as it is written.
@@ -59,8 +59,8 @@ def is_allowed(model_id: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(model_id, pattern) for pattern in patterns)
 
 
-def tighter(one: Limits, other: Limits) -> Limits:
-    return Limits(
+def tighter(one: SpendingLimits, other: SpendingLimits) -> SpendingLimits:
+    return SpendingLimits(
         _least(one.requests_per_minute, other.requests_per_minute),
         _least(one.tokens_per_minute, other.tokens_per_minute),
         _least(one.spend_usd, other.spend_usd),

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.agents.base import Place
-from holdfast.errors import ProcessNotFound, Unavailable, WrongState
+from holdfast.errors import Unavailable, WrongState
 from holdfast.protocol.messages import STDOUT
 from holdfast.sessions.use.processes import ProcessRequest, ProcessView
+from holdfast.threads.resolve.repos import forget
 from holdfast.vocabulary.thread_files import UPLOAD_ID, UPLOADS
 
 MAX_BYTES = 1_000_000
@@ -65,7 +66,7 @@ class Diff:
 
 
 async def git_diff(place: Place) -> Diff:
-    """``WrongState`` where there is nothing to compare with."""
+    """Ask git in the sandbox. Raises ``WrongState`` where there is nothing to compare with."""
     directory = place.brief.workdir
     processes = place.sandbox.processes
     request = ProcessRequest(cmd=_SCRIPT, cwd=directory)
@@ -75,15 +76,8 @@ async def git_diff(place: Place) -> Diff:
         _check(view, directory)
         chunks, _ = await processes.read(place.session_id, view.process_id, offset=0, limit=view.written)
     finally:
-        await _forget(place, started.process_id)
+        await forget(processes, place.session_id, started.process_id)
     return cut(b"".join(chunk.data for chunk in chunks if chunk.stream == STDOUT), "git")
-
-
-async def _forget(place: Place, process_id: str) -> None:
-    try:
-        await place.sandbox.processes.remove(place.session_id, process_id)
-    except ProcessNotFound:
-        return
 
 
 def _check(view: ProcessView, directory: str) -> None:
@@ -101,7 +95,7 @@ def _check(view: ProcessView, directory: str) -> None:
 
 
 def cut(data: bytes, source: str) -> Diff:
-    """As text, and not longer than it may be: whole lines."""
+    """Return it as text of whole lines, not longer than it may be."""
     truncated = len(data) > MAX_BYTES
     if truncated:
         data = data[:MAX_BYTES].rpartition(b"\n")[0] + b"\n"

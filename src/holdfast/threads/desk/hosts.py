@@ -1,15 +1,10 @@
 """Which host has a thread's sandbox, and whether that host is alive: who may work on which thread."""
 
-import asyncio
 import time
 
-import structlog
-
-from holdfast.errors import HoldfastError, SessionNotFound
+from holdfast.errors import SessionNotFound
 from holdfast.records.threads import ThreadRow
 from holdfast.threads.tools import Tools
-
-log = structlog.get_logger(__name__)
 
 
 class Hosts:
@@ -20,20 +15,14 @@ class Hosts:
         self._sessions = tools.store.sessions
         self._settings = tools.settings
         self._node = tools.node
+        self._starting = True
 
     async def beat(self) -> None:
-        """For ever. A database that is away is waited for."""
-        started = True
-        while True:
-            try:
-                await self._nodes.heartbeat(self._node, started=started)
-                started = False
-            except HoldfastError as error:
-                log.warning("node.heartbeat.failed", error=error.message)
-            await asyncio.sleep(self._settings.heartbeat_seconds)
+        await self._nodes.heartbeat(self._node, started=self._starting)
+        self._starting = False
 
     async def home_of(self, row: ThreadRow) -> str | None:
-        """The host of a thread's sandbox; None if it has none, or its session is not known any more."""
+        """Return the host of a thread's sandbox; None if it has none, or its session is not known any more."""
         if row.session_id is None:
             return None
         try:
@@ -51,12 +40,12 @@ class Hosts:
         return any(dead.id == node for dead in await self._nodes.dead(silent_for=self._settings.node_grace_seconds))
 
     async def served(self) -> list[str]:
-        """This host, and those that were given up."""
+        """Return this host, and those that were given up."""
         dead = await self._nodes.dead(silent_for=self._settings.node_grace_seconds)
         return [self._node, *(row.id for row in dead if row.id != self._node)]
 
     async def silent(self) -> dict[str, str]:
-        """Hosts that have not been heard of for a while, and since when, in words."""
+        """Return the hosts that have not been heard of for a while, and since when, in words."""
         dead = await self._nodes.dead(silent_for=self._settings.node_silent_seconds)
         return {
             row.id: time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(row.heartbeat_at))

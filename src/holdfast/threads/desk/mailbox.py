@@ -1,37 +1,37 @@
-"""One thread's work in this daemon: its lease, its turns (one at a time per channel), and what is asked of them.
+"""One thread's work in this daemon: it takes the lease, begins turns (one at a time per channel), and has errands done.
 
 It lives for as long as there is something to do. Messages and requests come by way of the store, from any daemon; the
 bell rings when there may be some. It cannot let go of the lease while something is left: the store sees to that.
 """
 
 import asyncio
-import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import Conflict, DiskFull, HoldfastError, StaleRow, ThreadNotFound, Unavailable, WrongState
 from holdfast.records.threads import Lease, MessageRow, Mode, RequestRow, ThreadRow, TurnRow
-from holdfast.threads.desk.errands import Errands
+from holdfast.store.threads.leases import ThreadLeases
+from holdfast.threads.desk.errands import Errand, Revert
 from holdfast.threads.desk.hosts import Hosts
-from holdfast.threads.desk.leases import LeaseKeeper
+from holdfast.threads.desk.thread import AGAIN_SECONDS, ERRAND, TURN, HeldThread
+from holdfast.threads.desk.work import Work
 from holdfast.threads.files.files import ThreadFileService
-from holdfast.threads.resolve.resolver import Attached, Resolver
-from holdfast.threads.tools import Tools, new_id, retry_write
+from holdfast.threads.machine import MailboxState, News
+from holdfast.threads.resolve.resolver import Resolver
+from holdfast.threads.tools import Tools, new_id
 from holdfast.threads.turns.run import TurnRun
-from holdfast.threads.types import How, IdlePolicy
+from holdfast.threads.types import IdlePolicy
 
 log = structlog.get_logger(__name__)
 
-_AGAIN_SECONDS = 0.5
-_TURN = "turn:"
-_ERRAND = "errand:"
+R = TypeVar("R")
 _REST = "rest"
-_USE_SECONDS = 10.0
+_MOST_ABANDONED = 200
 _BREATH_SECONDS = 0.01
 """Whatever goes wrong, this never becomes a busy loop."""
 
@@ -44,177 +44,65 @@ class Left(Elsewhere):
     """Nobody does: its work was done in the moment in which this came."""
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """Something that was asked for by a caller in this process, who waits for it."""
-
-    kind: str
-    data: Mapping[str, object]
-    result: "asyncio.Future[Mapping[str, object]]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    """The caller's: what is logged on the way is about that request, unlike all else here."""
-
-
 class Mailbox:
     """``run`` is one task; the others may be called from any."""
 
-    def __init__(
-        self, tools: Tools, hosts: Hosts, resolver: Resolver, files: ThreadFileService, errands: Errands, thread_id: str
-    ) -> None:
+    def __init__(self, tools: Tools, hosts: Hosts, files: ThreadFileService, work: Work, thread: HeldThread) -> None:
         self._tools = tools
         self._hosts = hosts
-        self._resolver = resolver
         self._files = files
-        self._errands = errands
-        self._bell = asyncio.Event()
-        self._asked: list[Errand] = []
-        self._resolving: dict[str, asyncio.Task[Attached]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._lost: str | None = None
-        self._closing = False
-        self._held: set[str] = set()
-        self._still = asyncio.Lock()
+        self._work = work
+        self._asked: list[tuple[Errand[Any], asyncio.Future[Any], contextvars.Context]] = []
         self._inbox = -1
-        self._news = True
-        """Whether the store may have something; who asks in this process need not wait for a look into it."""
-        self._noted: dict[str, float] = {}
+        """How many messages and requests there were at the last look."""
         self._rest: IdlePolicy | None = None
         """Of a thread that goes to sleep as soon as nothing is left to do."""
-        self.thread_id = thread_id
-        self.lease = Lease(thread_id, tools.node, 0)
-        self.runs: dict[str, TurnRun] = {}
-        self.knocked = False
-        self.served = False
-        """Whether it ever had the lease."""
+        self.thread = thread
 
-    def ring(self) -> None:
-        """There may be something to do."""
-        self._news = True
-        self._bell.set()
-
-    def knock(self) -> None:
-        """There is something to do: if this comes too late, another mailbox must see to it."""
-        self.knocked = True
-        self.ring()
-
-    def ask(self, errand: Errand) -> None:
-        self._asked.append(errand)
-        self._bell.set()
-
-    async def use(self, channel: str) -> tuple[Attached, bool]:
-        """Attach, for somebody who uses the channel's agent without a message; and whether that was written."""
-        noted = await self.note_use(channel)
-        return await self.attach(channel), noted
-
-    async def note_use(self, channel: str) -> bool:
-        """Now and then: idleness is counted in minutes."""
-        now = asyncio.get_running_loop().time()
-        if now - self._noted.get(channel, float("-inf")) < _USE_SECONDS:
-            return False
-        await self._tools.store.threads.touch(self.thread_id, channel)
-        self._noted[channel] = now
-        return True
-
-    async def attach(self, channel: str) -> Attached:
-        """The agent that a turn is talking to; else resolve."""
-        run = self.runs.get(channel)
-        if run is not None and run.attached is not None:
-            return replace(run.attached, how=How.REUSED, why=None, changed=False)
-        return await self._resolve(channel)
-
-    async def _resolve(self, channel: str) -> Attached:
-        """Callers at the same time share one, which goes on when they go away."""
-        async with self._still:
-            task = self._resolving.get(channel)
-            if task is None:
-                work = self._resolver.resolve(self.lease, channel, in_turn=self._in_turn(channel))
-                task = self._resolving[channel] = asyncio.create_task(work)
-                task.add_done_callback(partial(self._resolved, channel))
-        return await asyncio.shield(task)
-
-    def _in_turn(self, channel: str) -> bool:
-        """Whether the channel's agent may be at work. A turn that has failed and takes breath is not over."""
-        run = self.runs.get(channel)
-        return run.was_asked if run is not None else f"{_TURN}{channel}" in self._tasks
-
-    def _resolved(self, channel: str, task: "asyncio.Task[Attached]") -> None:
-        del self._resolving[channel]
-        if not task.cancelled():
-            task.exception()  # whoever still waits has it; if nobody does, it is in the log and in the row
-        self._bell.set()
-
-    async def end_turns(self) -> None:
-        """The thread is going away: stop working on them, write nothing, and begin none."""
-        self._closing = True
-        turns = [task for name, task in self._tasks.items() if name.startswith(_TURN)]
-        for task in turns:
-            task.cancel()
-        if turns:
-            await asyncio.wait(turns)
-
-    @contextlib.contextmanager
-    def held(self, channel: str) -> Iterator[None]:
-        """Meanwhile no turn begins in the channel."""
-        if channel in self._held:
-            raise WrongState("something else is being done to this channel; ask again in a moment")
-        self._held.add(channel)
-        try:
-            yield
-        finally:
-            self._held.discard(channel)
-            self.look_again()
-
-    @contextlib.asynccontextmanager
-    async def standstill(self) -> AsyncIterator[None]:
-        """Meanwhile no turn begins and nothing is resolved, in any channel."""
-        async with self._still:
-            if self._resolving:
-                await asyncio.wait(list(self._resolving.values()))
-            try:
-                yield
-            finally:
-                self.look_again()
-
-    def go_on(self) -> None:
-        """It stays after all."""
-        self._closing = False
-        self.look_again()
+    def ask(self, errand: Errand[R]) -> "asyncio.Future[R]":
+        """Have an errand done for a caller in this process. What is logged on the way is about the caller's request,
+        unlike all else here."""
+        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._asked.append((errand, result, contextvars.copy_context()))
+        self.thread.bell.set()
+        return result
 
     # -- the task ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until nothing is left to do. Leaves at once if the thread is, or becomes, another daemon's."""
+        """Work until nothing is left to do. Leaves at once if the thread is, or becomes, another daemon's."""
         try:
             await self._run()
         except (Conflict, StaleRow, ThreadNotFound) as error:
             self._refuse(Elsewhere() if not isinstance(error, ThreadNotFound) else error)
-            if self.served and not isinstance(error, StaleRow | ThreadNotFound):
+            if self.thread.state.served and not isinstance(error, StaleRow | ThreadNotFound):
                 raise  # it was ours: something else is wrong
         except BaseException as error:
             self._refuse(error if isinstance(error, HoldfastError) else Elsewhere())
             raise
 
-    def leave(self) -> None:
-        """Nobody listens here any more: who has asked too late asks again."""
+    def leave(self) -> bool:
+        """Nobody listens here any more: who has asked too late asks again. Returns whether another mailbox must look
+        at what came too late."""
+        self.thread.leave()
         self._refuse(Left())
+        return self.thread.news.knocked and self.thread.state.served
 
     def _refuse(self, error: Exception) -> None:
-        for errand in self._asked:
-            if not errand.result.done():
-                errand.result.set_exception(error)
+        for _errand, result, _context in self._asked:
+            if not result.done():
+                result.set_exception(error)
         self._asked.clear()
 
     async def _run(self) -> None:
-        store, ttl = self._tools.store, self._tools.settings.lease_seconds
-        await self._check(await store.threads.get(self.thread_id))
+        thread, store, ttl = self.thread, self._tools.store, self._tools.settings.lease_seconds
+        if not await self._hosts.serves(await store.threads.get(thread.id)):
+            raise Conflict("its sandbox is on another host")
         began = asyncio.get_running_loop().time()
-        row = await store.leases.take(self.thread_id, owner=self._tools.node, ttl=ttl)
-        self.lease, self.served = row.lease, True
-        keeper = asyncio.create_task(LeaseKeeper(store.leases, self.lease, ttl=ttl, taken_at=began).keep())
+        thread.take((await store.leases.take(thread.id, owner=self._tools.node, ttl=ttl)).lease)
+        keeper = asyncio.create_task(_keep_lease(store.leases, thread.lease, ttl=ttl, ends_at=began + ttl))
         try:
-            with store.watch.listening(self.thread_id, self.ring):
+            with store.watch.listening(thread.id, thread.ring):
                 await self._serve(keeper)
         except Exception:
             await self._stop(keeper)
@@ -224,32 +112,28 @@ class Mailbox:
             await self._stop(keeper)
 
     async def _let_go(self) -> None:
-        """After an error of our own: somebody, perhaps we, takes it up again without waiting for the lease to end."""
+        """Give up the lease after an error of our own: somebody, perhaps we, takes the thread up at once."""
         try:
             async with asyncio.timeout(self._tools.settings.lease_seconds):
-                await self._tools.store.leases.release(self.lease, if_done=False)
+                await self._tools.store.leases.release(self.thread.lease, if_done=False)
         except (HoldfastError, TimeoutError) as error:
-            log.warning("thread.lease.kept", thread_id=self.thread_id, error=str(error), next="it runs out by itself")
-
-    async def _check(self, row: ThreadRow) -> None:
-        if not await self._hosts.serves(row):
-            raise Conflict("its sandbox is on another host")
+            log.warning("thread.lease.kept", thread_id=self.thread.id, error=str(error), next="it runs out by itself")
 
     async def _serve(self, keeper: "asyncio.Task[str]") -> None:
+        thread = self.thread
         while True:
-            self._bell.clear()
-            self.knocked = False
+            thread.bell.clear()
             if not await self._try_to_look():
-                await self._wait(keeper, _AGAIN_SECONDS)
-            elif self._tasks or self._asked or self._resolving:
+                await self._wait(keeper, AGAIN_SECONDS)
+            elif thread.parts or self._asked or thread.resolving:
                 await self._wait(keeper)
             elif self._rest is not None:
                 policy, self._rest = self._rest, None
-                self._spawn(_REST, self._errands.rest(self, policy))
+                thread.spawn(_REST, self._work.rest(thread, policy))
             elif not await self._rung(keeper):
-                if await retry_write(lambda: self._tools.store.leases.release(self.lease), self._tools.sleep):
+                if await self._tools.write(lambda: self._tools.store.leases.release(thread.lease)):
                     return
-                self._forget_inbox()
+                thread.forget_look()
                 await asyncio.sleep(_BREATH_SECONDS)
 
     async def _try_to_look(self) -> bool:
@@ -257,134 +141,224 @@ class Mailbox:
         try:
             await self._look()
         except (Unavailable, DiskFull) as error:
-            log.warning("thread.mailbox.waits", thread_id=self.thread_id, error=error.message)
-            self._forget_inbox()
+            log.warning("thread.mailbox.waits", thread_id=self.thread.id, error=error.message)
+            self.thread.forget_look()
             return False
         return True
 
     async def _rung(self, keeper: "asyncio.Task[str]") -> bool:
-        """Whether something comes soon after all was done."""
-        seconds = 0.0 if self._closing else self._tools.settings.linger_seconds
+        """Wait a little after all was done; return whether something came."""
+        seconds = 0.0 if self.thread.state is MailboxState.CLOSING else self._tools.settings.linger_seconds
         return seconds > 0 and await self._wait(keeper, seconds)
 
     async def _wait(self, keeper: "asyncio.Task[str]", seconds: float | None = None) -> bool:
-        """Until the bell rings or something ends; False if nothing did in time."""
-        bell = asyncio.create_task(self._bell.wait())
+        """Wait until the bell rings or something ends; return False if nothing did in time."""
+        thread = self.thread
+        bell = asyncio.create_task(thread.bell.wait())
         try:
             done, _ = await asyncio.wait(
-                [bell, keeper, *self._tasks.values()], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                [bell, keeper, *thread.parts.values()], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             bell.cancel()
         if keeper.done():
-            self._lost = keeper.result()
-        if self._lost is not None:
+            thread.lose(keeper.result())
+        if thread.state is MailboxState.LOST:
             self._tools.metrics.leases_lost.inc()
-            log.warning("thread.lease.lost", thread_id=self.thread_id, why=self._lost)
-            raise StaleRow(f"the lease of {self.thread_id} is lost: {self._lost}")
+            log.warning("thread.lease.lost", thread_id=thread.id, why=thread.why_lost)
+            raise StaleRow(f"the lease of {thread.id} is lost: {thread.why_lost}")
         return bool(done)
 
     async def _stop(self, keeper: "asyncio.Task[str]") -> None:
-        """Whatever is under way stays as it is written; who takes over goes on with it."""
-        tasks: list[asyncio.Task[Any]] = [keeper, *self._tasks.values(), *self._resolving.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        """Stop all parts. What is under way stays as it is written; whoever takes over goes on with it."""
+        await cancel_and_wait(keeper, *self.thread.parts.values(), *self.thread.resolving.values())
 
     # -- what there is to do -----------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Begin what is not begun: first turns, then what may be asked of them."""
-        if self._news:
-            self._news = False
-            await self._look_into_store()
+        """Begin what is not begun: first turns, then what may be asked of them. Who asks in this process does not wait
+        for a look into the store, if that has no news."""
+        news = self.thread.look()
+        if news is not News.QUIET:
+            await self._look_into_store(unread=news.unread)
         while self._asked:
-            errand = self._asked.pop(0)
-            work = self._errands.here(self, errand.kind, errand.data, errand.result)
-            self._spawn(f"{_ERRAND}{id(errand)}", work, errand.context)
+            errand, result, context = self._asked.pop(0)
+            self.thread.spawn(f"{ERRAND}{id(result)}", self._work.here(self.thread, errand, result), context)
 
-    async def _look_into_store(self) -> None:
-        """Most rings only say that a turn goes on: the number of messages and requests so far tells."""
-        store = self._tools.store
-        inbox = (await store.watch.marks([self.thread_id])).get(self.thread_id, (0, 0))[1]
-        if inbox == self._inbox or self._closing:
+    async def _look_into_store(self, *, unread: bool) -> None:
+        """Begin what the store has. Most rings only say that a turn goes on: the number of what has come tells."""
+        store, thread = self._tools.store, self.thread
+        inbox = (await store.watch.marks([thread.id])).get(thread.id, (0, 0))[1]
+        if (inbox == self._inbox and not unread) or thread.state is not MailboxState.SERVING:
             return
-        self._inbox = inbox  # before anything is read: who says meanwhile that one must look again is heard
-        for turn in await store.turns.unfinished(self.thread_id):
-            if not self._busy(turn.channel):
+        self._inbox = inbox
+        for turn in await store.turns.unfinished(thread.id):
+            if not thread.is_busy(turn.channel):
                 self._tools.metrics.takeovers.inc()
                 self._begin(turn)
-        requests = await store.thread_requests.open(self.thread_id)
-        self._take_on(one for one in requests if one.kind == "revert")  # one half done comes before the next turn
-        for message in await store.messages.queued(self.thread_id):
+        requests = await store.thread_requests.open(thread.id)
+        self._take_on(one for one in requests if one.kind == Revert.kind)  # one half done comes before the next turn
+        for message in await store.messages.queued(thread.id):
             try:
                 await self._take_up(message)
             except WrongState as error:  # a turn has begun, or ended, in this moment; its end lets us look again
-                log.info("thread.message.waits", thread_id=self.thread_id, message_id=message.id, error=error.message)
-        self._take_on(one for one in requests if one.kind != "revert")
+                log.info("thread.message.waits", thread_id=thread.id, message_id=message.id, error=error.message)
+        self._take_on(one for one in requests if one.kind != Revert.kind)
 
     def _take_on(self, requests: Iterable[RequestRow]) -> None:
         for request in requests:
-            self._spawn(f"request:{request.id}", self._errands.of_another(self, request))
+            self.thread.spawn(f"request:{request.id}", self._work.of_another(self.thread, request))
 
     async def _take_up(self, message: MessageRow) -> None:
-        run = self.runs.get(message.channel)
-        turns = self._tools.store.turns
-        if not self._busy(message.channel):
-            turn = await turns.begin(self.lease, message.channel, new_id("trn"))
+        thread, turns = self.thread, self._tools.store.turns
+        run = thread.runs.get(message.channel)
+        if not thread.is_busy(message.channel):
+            turn = await turns.begin(thread.lease, message.channel, new_id("trn"))
             if turn is not None:
                 self._begin(turn)
         elif run is not None and message.mode == Mode.STEER and run.can_be_steered:
-            taken = await turns.steer(self.lease, run.turn.id, message.id)
+            taken = await turns.steer(thread.lease, run.turn.id, message.id)
             if taken is not None:
-                self._spawn(f"steer:{message.id}", run.steer(taken))
-
-    def _busy(self, channel: str) -> bool:
-        """Also with a turn that has just failed and takes breath: until its task is gone there cannot be another."""
-        held = self._still.locked() or channel in self._held
-        return held or channel in self.runs or f"{_TURN}{channel}" in self._tasks
+                thread.spawn(f"steer:{message.id}", run.steer(taken))
 
     def _begin(self, turn: TurnRow) -> None:
-        run = TurnRun(self._tools, self._files, self.lease, turn, partial(self._resolve, turn.channel))
-        run.on_accepted = self.look_again
-        self.runs[turn.channel] = run
-        self._spawn(f"{_TURN}{turn.channel}", self._run_turn(turn.channel, run))
+        thread = self.thread
+        attach = partial(thread.resolve, turn.channel)
+        run = TurnRun(self._tools, self._files, thread.lease, turn, attach=attach, on_accepted=thread.look_again)
+        thread.runs[turn.channel] = run
+        thread.spawn(f"{TURN}{turn.channel}", self._run_turn(turn.channel, run))
 
     async def _run_turn(self, channel: str, run: TurnRun) -> None:
         try:
             await run.run()
             self._rest = run.idle if run.idle is not None and run.idle.at_once else None
         finally:
-            if self.runs.get(channel) is run:
-                del self.runs[channel]
+            if self.thread.runs.get(channel) is run:
+                del self.thread.runs[channel]
 
-    def look_again(self) -> None:
-        self._forget_inbox()
-        self._bell.set()
 
-    def _forget_inbox(self) -> None:
-        self._inbox, self._news = -1, True
+class Office:
+    """All mailboxes of this daemon, and how to reach whoever has a thread that is not ours.
 
-    def _spawn(self, name: str, work: Coroutine[None, None, None], context: contextvars.Context | None = None) -> None:
-        if name in self._tasks:
-            work.close()
-            return
-        self._tasks[name] = asyncio.create_task(self._guard(name, work), context=context)
+    Use ``close`` at the end: turns under way are left as they are, for the next daemon.
 
-    async def _guard(self, name: str, work: Coroutine[None, None, None]) -> None:
-        """Run a part so that no error is lost. A lost lease ends all parts; after other errors the work is repeated."""
+    ``leases`` always has those that this daemon holds, by thread.
+    """
+
+    def __init__(
+        self, tools: Tools, hosts: Hosts, resolver: Resolver, files: ThreadFileService, leases: dict[str, Lease]
+    ) -> None:
+        self._tools = tools
+        self._hosts = hosts
+        self._resolver = resolver
+        self._files = files
+        self._leases = leases
+        self._work = Work(tools)
+        self._boxes: dict[str, Mailbox] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def ring(self, thread_id: str) -> None:
+        """Have a mailbox look at this thread: there is something to do."""
+        self._box(thread_id).thread.knock()
+
+    def works_on(self, thread_id: str) -> bool:
+        return thread_id in self._boxes
+
+    def _box(self, thread_id: str) -> Mailbox:
+        if self._closed:
+            raise Unavailable("the daemon is stopping; ask again when it is back")
+        box = self._boxes.get(thread_id)
+        if box is None:
+            thread = HeldThread(self._tools, self._resolver, self._leases, thread_id)
+            box = self._boxes[thread_id] = Mailbox(self._tools, self._hosts, self._files, self._work, thread)
+            # A context of its own: it outlives the request that rang first, and the log must not name that one.
+            self._tasks[thread_id] = asyncio.create_task(
+                self._run(box), name=f"mailbox:{thread_id}", context=contextvars.Context()
+            )
+        return box
+
+    async def _run(self, box: Mailbox) -> None:
+        thread_id = box.thread.id
         try:
-            await work
-        except (StaleRow, ThreadNotFound) as error:
-            self._lost = error.message
+            await box.run()
         except HoldfastError as error:
-            log.warning("thread.work.failed", thread_id=self.thread_id, work=name, code=error.code, error=error.message)
-            await self._tools.sleep(_AGAIN_SECONDS)
+            log.warning("thread.mailbox.failed", thread_id=thread_id, code=error.code, error=error.message)
         except Exception:
-            log.exception("thread.work.failed", thread_id=self.thread_id, work=name)
-            await self._tools.sleep(_AGAIN_SECONDS)
+            log.exception("thread.mailbox.failed", thread_id=thread_id)
         finally:
-            del self._tasks[name]
-            if not name.startswith(_ERRAND):
-                self._forget_inbox()  # the end of anything else may let something begin
-            self._bell.set()
+            del self._boxes[thread_id], self._tasks[thread_id]
+            if box.leave() and not self._closed:
+                self.ring(thread_id)
+
+    async def ask(self, row: ThreadRow, errand: Errand[R]) -> R:
+        """Have an errand done by whoever holds the thread, or may: here if possible, else by way of the store."""
+        while self.works_on(row.id) or await self._hosts.serves(row):
+            asked = self._box(row.id).ask(errand)
+            try:
+                return await asked
+            except Left:
+                continue
+            except Elsewhere:
+                break
+        return await self.ask_in_writing(row, errand)
+
+    async def ask_in_writing(self, row: ThreadRow, errand: Errand[R]) -> R:
+        """Ask by way of the store: it is done, perhaps twice, also if whoever does it, here or there, dies."""
+        requests, bell = self._tools.store.thread_requests, asyncio.Event()
+        with self._tools.store.watch.listening(row.id, bell.set):
+            request, seen = await requests.put(row.id, id=new_id("req"), kind=errand.kind, data=errand.to_json())
+            if seen.lease_owner in (None, self._tools.node):  # let go of in this moment, or ours
+                self.ring(row.id)
+            try:
+                async with asyncio.timeout(self._tools.settings.ask_seconds):
+                    while True:
+                        bell.clear()
+                        request = await requests.get(request.id)
+                        if request.done_at is not None:
+                            return errand.read_result(request.result or {})
+                        await bell.wait()
+            except TimeoutError:
+                raise Unavailable(
+                    f"who serves thread {row.key} did not answer within {self._tools.settings.ask_seconds:g} s; "
+                    "it is done as soon as they can"
+                ) from None
+
+    async def look_for_work(self) -> None:
+        """Take up threads that have work and nobody who does it: of a daemon that is gone, or stored by another."""
+        nodes = await self._hosts.served()
+        for row in await self._tools.store.leases.abandoned(limit=_MOST_ABANDONED, nodes=nodes):
+            if not self.works_on(row.id) and await self._hosts.serves(row):
+                self.ring(row.id)
+
+    async def close(self) -> None:
+        self._closed = True
+        await cancel_and_wait(*self._tasks.values())
+        try:
+            await self._tools.store.leases.release_all(self._tools.node)
+        except HoldfastError as error:
+            log.warning("thread.leases.kept", error=error.message, next="they run out by themselves")
+
+
+async def _keep_lease(leases: ThreadLeases, lease: Lease, *, ttl: float, ends_at: float) -> str:
+    """Renew a lease for ever; return, with the reason, when it is lost, or may be.
+
+    Every write names the lease, so a daemon that has lost it changes nothing any more. It should also stop working, in
+    the moment in which somebody else may have the thread. Time is this process's own, from before it asked: never later
+    than the store's.
+    """
+    while True:
+        await asyncio.sleep(ttl / 3)
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await leases.renew(lease, ttl=ttl)
+            ends_at = began + ttl
+        except (StaleRow, ThreadNotFound) as error:
+            return error.message
+        except TimeoutError:
+            return "it could not be renewed in time"
+        except HoldfastError as error:
+            log.warning("thread.lease.renew_failed", thread_id=lease.thread_id, error=error.message)
+            if asyncio.get_running_loop().time() >= ends_at:
+                return f"it could not be renewed in time: {error.message}"

@@ -19,7 +19,7 @@ from typing import Final, TypeVarTuple
 
 import structlog
 
-from holdfast.concurrency import seen
+from holdfast.concurrency import Bounded, seen
 from holdfast.errors import (
     BadInput,
     DiskFull,
@@ -32,7 +32,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.records.threads import FileKind, ThreadFileRow, TurnRow
-from holdfast.sessions.use.file_types import Entry, Kind, Search
+from holdfast.sessions.use.file_types import Entry, EntryKind, Search
 from holdfast.sessions.use.sight import files_only
 from holdfast.threads.tools import Tools, new_id
 from holdfast.vocabulary.thread_files import DISPLAY, upload_path
@@ -57,7 +57,7 @@ _PART = ".part-"
 _OLD_SECONDS = 86400.0
 
 
-class Download:
+class ThreadDownload:
     """A file that is open: what it is, and any part of it."""
 
     def __init__(self, row: ThreadFileRow, descriptor: int) -> None:
@@ -65,7 +65,7 @@ class Download:
         self._descriptor = descriptor
 
     async def read(self, start: int, count: int) -> AsyncIterator[bytes]:
-        """At most ``count`` bytes from ``start`` on, in pieces."""
+        """Yield at most ``count`` bytes from ``start`` on, in pieces."""
         while count > 0:
             piece = await asyncio.to_thread(os.pread, self._descriptor, min(count, _CHUNK), start)
             if not piece:
@@ -81,7 +81,7 @@ class ThreadFileService:
         self._tools = tools
         self._rows = tools.store.thread_files
         self._root = root
-        self._seen: dict[tuple[str, str], Entry] = {}
+        self._seen: Bounded[tuple[str, str], Entry] = Bounded(_MOST_SEEN)
         """How artifacts looked when they were fetched, by session and name."""
 
     # -- in and out of the host --------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class ThreadFileService:
     # -- how much there is ---------------------------------------------------------------------------------------------
 
     async def _refuse_full(self, thread_id: str) -> None:
-        """Before another one is taken: make room, or say that there is none."""
+        """Make room before another one is taken, or raise that there is none."""
         settings = self._tools.settings
         await self.prune(thread_id, room_for=settings.max_file_bytes)
         size, count = await self._rows.room(thread_id)
@@ -118,7 +118,7 @@ class ThreadFileService:
 
     @contextlib.asynccontextmanager
     async def _written(self, thread_id: str, pieces: AsyncIterable[bytes]) -> AsyncIterator["_Written"]:
-        """All bytes, in a file of their own, which is removed unless it is kept."""
+        """Write all bytes into a file of their own, which is removed unless it is kept."""
         path = self._root / thread_id / f"{_PART}{secrets.token_hex(8)}"
         try:
             size, digest = await self._write(path, pieces)
@@ -129,7 +129,7 @@ class ThreadFileService:
     async def _keep(
         self, written: "_Written", file_id: str, thread_id: str, name: str, kind: FileKind, turn_id: str | None
     ) -> ThreadFileRow:
-        """First the file, then the row; if that fails nobody knows of the file, and the janitor removes it."""
+        """Keep first the file, then the row; if that fails nobody knows of the file, and the janitor removes it."""
         relative = f"{thread_id}/{file_id}"
         with _disk_errors():
             await asyncio.to_thread(os.replace, written.path, self._root / relative)
@@ -163,11 +163,11 @@ class ThreadFileService:
         return size, digest.hexdigest()
 
     @contextlib.asynccontextmanager
-    async def download(self, thread_id: str, file_id: str) -> AsyncIterator[Download]:
+    async def download(self, thread_id: str, file_id: str) -> AsyncIterator[ThreadDownload]:
         row = await self._rows.get(thread_id, file_id)
         descriptor = await self._open(row)
         try:
-            yield Download(row, descriptor)
+            yield ThreadDownload(row, descriptor)
         finally:
             os.close(descriptor)
 
@@ -183,7 +183,7 @@ class ThreadFileService:
             raise Unavailable(f"{row.name} ({row.id}) cannot be read: {error.strerror}") from None
 
     async def on_host(self, thread_id: str, file_id: str) -> tuple[str, Path]:
-        """Its name, and where its bytes are, for programs of the host."""
+        """Return its name, and where its bytes are, for programs of the host."""
         row = await self._rows.get(thread_id, file_id)
         return row.name, self._root / row.path
 
@@ -191,7 +191,7 @@ class ThreadFileService:
         return await self._rows.of_thread(thread_id)
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """What no row names any more."""
+        """Remove what no row names any more."""
 
         def work() -> None:
             for path in paths:
@@ -232,7 +232,10 @@ class ThreadFileService:
         files = Collected()
         try:
             async with asyncio.timeout(seconds):
-                await self.collect(session_id, turn, files)
+                with (
+                    files_only()
+                ):  # whoever may read the thread sees what is kept; the folder may be a link to anything
+                    await self._collect(session_id, turn, files)
         except TimeoutError:
             files.trouble.append(Unavailable("there was not enough time for all"))
         except (StaleRow, ThreadNotFound):
@@ -242,11 +245,6 @@ class ThreadFileService:
         if files.kept:
             await self.prune(turn.thread_id)
         return files
-
-    async def collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
-        """Files only: whoever may read the thread sees what is kept, and the folder may be a link to anything."""
-        with files_only():
-            await self._collect(session_id, turn, into)
 
     async def _collect(self, session_id: str, turn: TurnRow, into: "Collected") -> None:
         """Keep what is new, or has changed, in the folder for display. Twice is fine: the same bytes are kept once.
@@ -279,20 +277,18 @@ class ThreadFileService:
 
     @property
     def _most_of_turn(self) -> int:
-        """Bytes, in all. A sandbox's own limit says nothing: a file with holes has none of them there, and all here."""
+        """How many bytes, in all. A sandbox's own limit says nothing: a file with holes takes no room there."""
         return _FILES_OF_TURN * self._tools.settings.max_file_bytes
 
     def _see(self, session_id: str, name: str, entry: Entry) -> None:
-        """It need not be fetched again as long as it looks like this: in a sandbox made from a snapshot all is new."""
-        if len(self._seen) >= _MOST_SEEN:
-            self._seen.clear()
+        """Remember how it looks: as long as it does, it is not fetched again. After a snapshot all is new."""
         if _touched(entry) + _SKEW_SECONDS < time.time():  # else it may change once more, and look the same
             self._seen[session_id, name] = entry
 
     async def _displayed(self, session_id: str) -> AsyncIterator[Entry]:
         after: str | None = None
         while True:
-            search = Search(path=DISPLAY, recursive=True, kind=Kind.FILE, limit=_PAGE, after=after)
+            search = Search(path=DISPLAY, recursive=True, kind=EntryKind.FILE, limit=_PAGE, after=after)
             try:
                 found, after = await self._tools.sessions.files.list(session_id, search)
             except FileMissing:
@@ -306,7 +302,7 @@ class ThreadFileService:
     async def _fetch(
         self, session_id: str, path: str, name: str, turn: TurnRow, before: ThreadFileRow | None
     ) -> ThreadFileRow | None:
-        """None if it is what it was before. Its id follows from what it is: who fetches it again adds nothing."""
+        """Fetch it; None if it is as it was before. Its id follows from what it is: fetching it again adds nothing."""
         async with (
             self._tools.sessions.files.download(session_id, path) as source,
             self._written(turn.thread_id, source.read(0, source.entry.size)) as written,
@@ -344,7 +340,7 @@ def check_name(name: str) -> str:
 
 
 def _hidden(path: str) -> bool:
-    """Also what has no name that could be told: bytes that are no text."""
+    """Whether it is not shown: also what has no name that could be told, bytes that are no text."""
     relative = PurePosixPath(path).relative_to(DISPLAY)
     try:
         path.encode()
@@ -363,7 +359,7 @@ def _touched(entry: Entry) -> float:
 
 
 def _old_files(root: Path) -> dict[str, list[str]]:
-    """Names of files that have not changed for long, by thread."""
+    """Return the names of files that have not changed for long, by thread."""
     found: dict[str, list[str]] = {}
     until = time.time() - _OLD_SECONDS
     for path in root.glob("*/*"):
@@ -386,7 +382,7 @@ def _append(descriptor: int, piece: bytes, digest: "hashlib._Hash") -> None:
 
 
 async def _to_the_end(work: Callable[[*Ts], None], *args: *Ts) -> None:
-    """In a thread; who is cancelled still waits for it, for it uses a descriptor that is closed afterwards."""
+    """Work in a thread. Who is cancelled still waits for it: it uses a descriptor that is closed afterwards."""
     task = seen(asyncio.ensure_future(asyncio.to_thread(work, *args)))
     try:
         await asyncio.shield(task)
@@ -400,10 +396,7 @@ def _disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _told(error) from error
-
-
-def _told(error: OSError) -> HoldfastError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull("the host has no room for files of threads; free some, or set another thread_files_dir")
-    return Unavailable(f"files of threads cannot be written: {error.strerror}")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "free some, or set another thread_files_dir"
+            raise DiskFull(f"the host has no room for files of threads; {remedy}") from error
+        raise Unavailable(f"files of threads cannot be written: {error.strerror}") from error

@@ -23,8 +23,8 @@ MOST_TEXT: Final = 200_000
 
 class Transcriber(Protocol):
     async def transcribe(self, path: Path, owner: str, /) -> str:
-        """What is said in an audio file of the host, which is this owner's. Raises ``NotTranscribed``, and nothing
-        else, in the end."""
+        """Return what is said in an audio file of the host, which is this owner's. In the end it raises
+        ``NotTranscribed``, and nothing else."""
         ...
 
 
@@ -43,7 +43,7 @@ def is_audio(name: str) -> bool:
 
 
 def spoken(path: str, text: str) -> str:
-    """For the prompt. What was said must not look like the end of what was said."""
+    """Return what was said, for the prompt. It must not look like the end of what was said."""
     words = text.strip()[:MOST_TEXT].replace("</audio", "< /audio")
     return f'<audio-transcript file="{escape(path)}">\n{words or "(nothing is said in it)"}\n</audio-transcript>'
 

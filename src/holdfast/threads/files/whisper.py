@@ -9,11 +9,12 @@ import contextlib
 import importlib.util
 import os
 import sys
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 from holdfast.errors import NotTranscribed
-from holdfast.threads.files.fair_queue import FairQueue, QueueFull
 from holdfast.threads.files.voice import MOST_TEXT
 
 ENGINE: Final = "faster_whisper"
@@ -31,7 +32,7 @@ _MOST_BYTES = 4 * MOST_TEXT
 
 
 async def _beginning(stream: asyncio.StreamReader) -> bytes:
-    """Of what it says; the rest is read and dropped. Decoders of strangers' files may say anything, for ever."""
+    """Read the beginning of what it says; the rest is dropped. Decoders of strange files may say anything, for ever."""
     kept = bytearray()
     while chunk := await stream.read(_READ_BYTES):
         kept += chunk[: _MOST_BYTES - len(kept)]
@@ -39,7 +40,7 @@ async def _beginning(stream: asyncio.StreamReader) -> bytes:
 
 
 async def _end(stream: asyncio.StreamReader) -> bytes:
-    """The last of what it says: there is why it failed."""
+    """Read the last of what it says: there is why it failed."""
     kept = b""
     while chunk := await stream.read(_READ_BYTES):
         kept = (kept + chunk)[-_READ_BYTES:]
@@ -99,3 +100,65 @@ class Whisper:
             said = said.replace(str(path), "the file")[:_MOST_WORDS]  # where it is on the host is nobody's business
             raise NotTranscribed(f"speech recognition failed: {said}")
         return out.decode("utf-8", "replace")
+
+
+class QueueFull(Exception):
+    """So many of one owner wait already."""
+
+
+class FairQueue:
+    """Owners take turns, however many each of them has waiting: ``places`` at a time, each of another owner; at most
+    ``waiting`` of one owner wait."""
+
+    def __init__(self, places: int, waiting: int) -> None:
+        self._places = places
+        self._most_waiting = waiting
+        self._busy: set[str] = set()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """By owner; whose turn is next stands first."""
+
+    @contextlib.asynccontextmanager
+    async def turn(self, owner: str, *, seconds: float) -> AsyncIterator[None]:
+        """Wait for a place. Raises ``QueueFull`` where too many of this owner wait, and TimeoutError."""
+        await self._come(owner, seconds)
+        try:
+            yield
+        finally:
+            self._busy.discard(owner)
+            if owner in self._waiting:
+                self._waiting.move_to_end(owner)
+            self._next()
+
+    async def _come(self, owner: str, seconds: float) -> None:
+        queue = self._waiting.setdefault(owner, deque())
+        if len(queue) >= self._most_waiting:
+            raise QueueFull
+        place = asyncio.get_running_loop().create_future()
+        queue.append(place)
+        self._next()
+        try:
+            async with asyncio.timeout(seconds):
+                await place
+        except BaseException:
+            self._leave(owner, place)
+            raise
+
+    def _leave(self, owner: str, place: "asyncio.Future[None]") -> None:
+        """Give up a place in the queue; who goes may have been called in the same moment."""
+        queue = self._waiting.get(owner, deque())
+        if place in queue:
+            queue.remove(place)
+        elif place.done() and not place.cancelled():
+            self._busy.discard(owner)
+        self._next()
+
+    def _next(self) -> None:
+        for owner in list(self._waiting):
+            queue = self._waiting[owner]
+            while queue and queue[0].done():
+                queue.popleft()
+            if not queue:
+                del self._waiting[owner]
+            elif owner not in self._busy and len(self._busy) < self._places:
+                self._busy.add(owner)
+                queue.popleft().set_result(None)

@@ -53,7 +53,7 @@ def _decoded(engine: Any, path: str) -> Any:  # of numpy, which is the engine's 
 
 
 def _room() -> int:
-    """Bytes that a file may take when it is decoded."""
+    """Return how many bytes a file may take when it is decoded."""
     with open("/proc/meminfo") as told:
         free = next(int(line.split()[1]) << 10 for line in told if line.startswith("MemAvailable:"))
     return max(free // 2, _LEAST_ROOM)
@@ -77,7 +77,7 @@ def _decode(engine: Any, path: str, writer: int, room: int) -> NoReturn:
 
 
 def _limit_memory(room: int) -> None:
-    """Beside what the engine has taken already."""
+    """Allow so much beside what the engine has taken already."""
     with open("/proc/self/status") as told:
         taken = next(int(line.split()[1]) << 10 for line in told if line.startswith("VmData:"))
     resource.setrlimit(resource.RLIMIT_DATA, (taken + room, taken + room))

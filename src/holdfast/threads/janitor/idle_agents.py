@@ -1,17 +1,18 @@
 """Agents of channels in which nothing is asked are stopped: an idle thread costs no agent's memory.
 
-The next message starts them again, with their sessions. A sandbox that sleeps is left alone, and so is a channel whose
-turn is running, however long that takes.
+The next message starts them again, with their conversations. A sandbox that sleeps is left alone, and so is a channel
+whose turn is running, however long that takes.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from holdfast.errors import HoldfastError
 from holdfast.records.threads import SleepState, ThreadRow
+from holdfast.threads.desk.errands import StopAgent
+from holdfast.threads.desk.mailbox import Office
 from holdfast.threads.tools import Tools
 
 log = structlog.get_logger(__name__)
@@ -21,16 +22,13 @@ _MOST_SECONDS = 30.0
 """For the agents of one thread: TERM, KILL, and the way there."""
 _LATER_SECONDS = 600.0
 
-Ask = Callable[[ThreadRow, str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
-"""Have an errand done by whoever holds the thread."""
-
 
 class IdleAgents:
     """Of this host. Part of the janitor."""
 
-    def __init__(self, tools: Tools, ask: Ask) -> None:
+    def __init__(self, tools: Tools, office: Office) -> None:
         self._tools = tools
-        self._ask = ask
+        self._office = office
         self._seen: dict[tuple[str, str], float] = {}
         """When a channel was last used whose agent was stopped, so that it is stopped once."""
         self._later: dict[str, float] = {}
@@ -74,7 +72,7 @@ class IdleAgents:
             if channel.agent_session_id is None or not old or self._seen.get(which) == channel.updated_at:
                 continue
             try:
-                await self._ask(row, "stop_agent", {"channel": channel.channel, "idle_seconds": seconds})
+                await self._office.ask(row, StopAgent(channel.channel, seconds))
                 self._seen[which] = channel.updated_at
             finally:
                 if row.session_id is not None:

@@ -13,18 +13,19 @@ import structlog
 from holdfast.errors import Conflict, DriverUnsupported, HoldfastError, SessionNotFound, ThreadNotFound, WrongState
 from holdfast.records.machine import LIVE, PausedAs, Status
 from holdfast.records.sessions import SessionRow
+from holdfast.records.sleep import FROM_STATES, IdlePolicy, SleepFacts, SleepStep, due
 from holdfast.records.threads import SleepState, ThreadRow
 from holdfast.sessions.watch.clock import DOUBT_SECONDS
 from holdfast.store.threads.leases import Idle
 from holdfast.threads import options
-from holdfast.threads.desk.errands import destroy, put_to_sleep
 from holdfast.threads.desk.hosts import Hosts
+from holdfast.threads.desk.work import destroy, put_to_sleep
 from holdfast.threads.files.files import ThreadFileService
 from holdfast.threads.janitor.idle_agents import IdleAgents
 from holdfast.threads.resolve.sandboxes import Sandboxes, made_for
 from holdfast.threads.tools import Tools
 from holdfast.threads.turns.quota import prune_all
-from holdfast.threads.types import IdlePolicy, sleep_event
+from holdfast.threads.types import sleep_event
 
 log = structlog.get_logger(__name__)
 
@@ -39,8 +40,6 @@ _SKEW_SECONDS = 60.0
 """By how much the clocks of a host and of the database may differ."""
 _SHORTEST_SECONDS = 60.0
 """Threads may have a policy of their own; those idle for less are not even looked at."""
-
-_WITH_SANDBOX = (SleepState.AWAKE, SleepState.PAUSED, SleepState.HIBERNATED)
 
 
 class Janitor:
@@ -98,10 +97,8 @@ class Janitor:
         await self._after_a_jump()
         await self._see_who_woke()
         policies = [self._tools.settings.idle, *self._tools.settings.platform_idle.values()]
-        awake = (SleepState.AWAKE, SleepState.PAUSED)
-        await self._each("destroy", _WITH_SANDBOX, [policy.destroy_after_seconds for policy in policies])
-        await self._each("hibernate", awake, [policy.hibernate_after_seconds for policy in policies])
-        await self._each("pause", awake[:1], [policy.pause_after_seconds for policy in policies])
+        for step, states in FROM_STATES.items():
+            await self._each(step, states, [policy.after(step) for policy in policies])
 
     async def _after_a_jump(self) -> None:
         """A clock that was set meanwhile says nothing about use: from then on, idleness is counted anew."""
@@ -135,14 +132,14 @@ class Janitor:
             finally:
                 await leases.release(claimed.lease, if_done=False)
 
-    async def _each(self, step: str, states: tuple[SleepState, ...], after: list[float | None]) -> None:
+    async def _each(self, step: SleepStep, states: tuple[SleepState, ...], after: list[float | None]) -> None:
         shortest = min([_SHORTEST_SECONDS, *(seconds for seconds in after if seconds is not None)])
         async for row in self._idle(Idle(sleep_states=states, idle_for=shortest)):
-            seconds = getattr(self._policy(row), f"{step}_after_seconds")
-            if seconds is None or row.last_activity_at + seconds > time.time() + _SKEW_SECONDS:
+            policy, facts = self._policy(row), SleepFacts(row.sleep_state, row.last_activity_at)
+            if step not in due(policy, facts, time.time() + _SKEW_SECONDS):
                 continue  # not yet by far: the claim itself goes by the one clock
             try:
-                await self._take_step(row, step, Idle(sleep_states=states, idle_for=seconds))
+                await self._take_step(row, step, Idle(sleep_states=states, idle_for=policy.after(step) or 0.0))
             except HoldfastError as error:
                 log.warning("thread.idle.failed", thread_id=row.id, step=step, code=error.code, error=error.message)
 
@@ -160,7 +157,7 @@ class Janitor:
     def _policy(self, row: ThreadRow) -> IdlePolicy:
         return options.from_json(row.settings).idle or self._tools.settings.idle_of(row.platform)
 
-    async def _take_step(self, row: ThreadRow, step: str, rule: Idle) -> None:
+    async def _take_step(self, row: ThreadRow, step: SleepStep, rule: Idle) -> None:
         leases = self._tools.store.leases
         claimed = await leases.claim_idle(row.id, rule, owner=self._owner, ttl=_HOLD_SECONDS)
         if claimed is None or claimed.session_id is None:
@@ -183,13 +180,13 @@ class Janitor:
         ours = self._agents.our_use(session_id) + _OWN_SECONDS
         return used > max(row.last_activity_at, ours) and self._tools.clock() - used < idle_for
 
-    async def _do(self, row: ThreadRow, session_id: str, step: str) -> None:
+    async def _do(self, row: ThreadRow, session_id: str, step: SleepStep) -> None:
         threads = self._tools.store.threads
-        if step == "destroy":
+        if step is SleepStep.DESTROY:
             await destroy(self._tools, session_id)
             await threads.set_session(row.lease, None, events=[sleep_event(SleepState.NONE)])
             return
-        how = PausedAs.FILES if step == "hibernate" else PausedAs.FROZEN
+        how = PausedAs.FILES if step is SleepStep.HIBERNATE else PausedAs.FROZEN
         try:
             state = await put_to_sleep(self._tools, session_id, how)
         except (SessionNotFound, WrongState):

@@ -7,7 +7,6 @@ the same gets the very same brief, which an adapter compares by its content.
 import asyncio
 import importlib.resources
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import Final, Protocol
 from holdfast.agents import permissions
 from holdfast.agents.base import Brief
 from holdfast.agents.permissions import Rule
+from holdfast.agents.registry import AgentRegistry
 from holdfast.broker.accounts import Account
+from holdfast.concurrency import Bounded
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.images.names import canonical
@@ -25,7 +26,7 @@ from holdfast.threads import options as kept
 from holdfast.threads.billing.policy import account_of, is_allowed
 from holdfast.threads.names import DEFAULT_CHANNEL
 from holdfast.threads.resolve.repos import WORKSPACE, check_repo, directory_of, shown
-from holdfast.threads.resolve.workspaces import workdir_of
+from holdfast.threads.resolve.sandboxes import workdir_of
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import Repo, ThreadOptions
 from holdfast.vocabulary.models import Model
@@ -38,23 +39,15 @@ _HOST_IMAGE = "host"
 _MOST_KNOWN = 2000
 
 
-class Catalogue(Protocol):
+class ModelSource(Protocol):
     """The models that can be asked; the broker's."""
 
-    def models_for(self, account: Account, /) -> Sequence[Model]: ...
+    @property
+    def models(self) -> Sequence[Model]: ...
 
 
 Environments = Callable[[Account], Mapping[str, str]]
 """What the broker wants in the environment of agents and of git."""
-
-
-class NoModels:
-    def models_for(self, _account: Account, /) -> Sequence[Model]:
-        return ()
-
-
-def no_environment(_account: Account) -> Mapping[str, str]:
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +67,16 @@ class Briefs:
     """Those of all threads of a daemon."""
 
     def __init__(
-        self, defaults: AgentDefaults, models: Catalogue | None = None, environments: Environments | None = None
+        self, defaults: AgentDefaults, models: ModelSource | None = None, environments: Environments | None = None
     ) -> None:
         self._defaults = defaults
-        self._models = models or NoModels()
-        self._environments = environments or no_environment
+        self._models = models
+        self._environments = environments
         self._rules = _Texts(defaults)
-        self._known: OrderedDict[tuple[str, str], _Found] = OrderedDict()
+        self._known: Bounded[tuple[str, str], _Found] = Bounded(_MOST_KNOWN)
 
     async def check(self, options: ThreadOptions) -> None:
-        """``BadInput`` if a thread cannot be set up so."""
+        """Raise ``BadInput`` if a thread cannot be set up so."""
         permissions.parse(options.permissions or ())
         if options.repo is not None:
             check_repo(options.repo)
@@ -96,7 +89,7 @@ class Briefs:
             await self._rules.persona(name, chosen_now=True)
 
     async def brief(self, row: ThreadRow, channel: str) -> Brief:
-        """For a thread whose sandbox is there. ``ConfigError`` if a file of the daemon's that it needs is not."""
+        """Return that of a thread whose sandbox is there. ``ConfigError`` if a file that it needs is not."""
         found = self._found(row, channel)
         workdir = workdir_of(row) or WORKSPACE
         return Brief(
@@ -108,33 +101,32 @@ class Briefs:
         )
 
     def models(self, row: ThreadRow, channel: str = DEFAULT_CHANNEL) -> Sequence[Model]:
-        """What it may use; what is used where a message names none comes first."""
+        """Return what it may use; what is used where a message names none comes first."""
         return self._found(row, channel).models
 
     def environment(self, row: ThreadRow) -> Mapping[str, str]:
-        """Of the agent, and of git when it clones."""
+        """Return the environment of the agent, and of git when it clones."""
         return self._found(row, DEFAULT_CHANNEL).environment
 
     def _found(self, row: ThreadRow, channel: str) -> "_Found":
-        """What follows from the row: worked out again only when the row, or what the broker offers, says otherwise."""
+        """Return what follows from the row; it is worked out again only if the row, or the broker, says otherwise."""
         name = (row.id, channel)
         known = self._known.get(name)
         if known is None or known.settings != row.settings or known.account.owner != row.owner:
             account = account_of(row, self._defaults, channel)
             chosen = kept.from_json(row.settings)
             known = _Found(row.settings, chosen, account, (), (), rules_of(chosen, self._defaults), {})
-        served, environment = self._models.models_for(known.account), self._environment(known)
+        served = () if self._models is None else self._models.models
+        environment = self._environment(known)
         if served != known.served or environment != known.environment:
             models = offered(served, known.account)
             known = replace(known, served=served, models=models, environment=environment)
         self._known[name] = known
-        self._known.move_to_end(name)
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
         return known
 
     def _environment(self, found: "_Found") -> Mapping[str, str]:
-        given, chosen, defaults = dict(self._environments(found.account)), found.chosen, self._defaults
+        given = {} if self._environments is None else dict(self._environments(found.account))
+        chosen, defaults = found.chosen, self._defaults
         if defaults.agents_bin and canonical(chosen.image or defaults.image or "") == _HOST_IMAGE:
             given["PATH"] = f"{defaults.agents_bin}:{chosen.env.get('PATH', PATH)}"
         return given
@@ -148,15 +140,23 @@ class Briefs:
         return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
+def new_thread(agents: AgentRegistry, owner: str) -> ThreadRow:
+    """Return a thread as one of that owner would be that names no options."""
+    agent = agents.get().name
+    return ThreadRow(
+        id="", owner=owner, key="", platform="", agent=agent, last_activity_at=0.0, created_at=0.0, updated_at=0.0
+    )
+
+
 def offered(models: Sequence[Model], account: Account) -> Sequence[Model]:
-    """Those that the thread may use; what it prefers comes first, in its order."""
+    """Return those that the thread may use; what it prefers comes first, in its order."""
     usable = {model.id: model for model in models if is_allowed(model.id, account.allowed_models)}
     first = [usable.pop(id) for id in account.preferences if id in usable]
     return (*first, *usable.values())
 
 
 def rules_of(chosen: ThreadOptions, defaults: AgentDefaults) -> Sequence[Rule]:
-    """The first that matches counts: the thread's own come before the daemon's."""
+    """Return all rules. The first that matches counts: the thread's own come before the daemon's."""
     return (*permissions.parse(chosen.permissions or ()), *defaults.permissions)
 
 

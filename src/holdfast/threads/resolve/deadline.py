@@ -28,7 +28,7 @@ class ResolveTime:
 
     @contextlib.asynccontextmanager
     async def attempt(self, last: HoldfastError | None) -> AsyncIterator[None]:
-        """Raises ``last``, the error of the attempt before, or ``Unavailable``, when the time is up."""
+        """Limit one attempt. Raises ``last``, the error of the one before, or ``Unavailable``, when the time is up."""
         until = max(self._until, self._loop.time() + self._least)
         try:
             async with asyncio.timeout_at(until) as self._limit:
@@ -42,7 +42,7 @@ class ResolveTime:
 
     @contextlib.contextmanager
     def longer(self, seconds: float) -> Iterator[None]:
-        """What is done in here has so much time of its own."""
+        """Give what is done in here so much time of its own."""
         limit = self._limit
         when = None if limit is None else limit.when()
         if limit is None or when is None or limit.expired():

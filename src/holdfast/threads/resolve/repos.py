@@ -49,7 +49,7 @@ fi
 
 
 def check_repo(repo: Repo) -> Repo:
-    """The repository itself; ``BadInput`` if it cannot be one, or names a secret."""
+    """Return the repository; raise ``BadInput`` if it cannot be one, or names a secret."""
     if len(repo.url) > _MOST_URL or not _URL.fullmatch(repo.url):
         raise BadInput("repo.url: must be https://…, http://…, git://…, ssh://… or file:///…")
     user = _USER.search(repo.url)
@@ -63,7 +63,7 @@ def check_repo(repo: Repo) -> Repo:
 
 
 def name_of(repo: Repo) -> str:
-    """Of the directory: the last part of the URL, as git itself has it."""
+    """Return the directory's name: the last part of the URL, as git itself has it."""
     path = re.split(r"[?#]", repo.url.split("://", 1)[1])[0].rstrip("/").removesuffix("/.git").removesuffix(".git")
     _host, slash, rest = path.partition("/")
     name = re.sub(r"[^A-Za-z0-9._-]", "-", rest.rsplit("/", 1)[-1]).lstrip(".-")
@@ -87,10 +87,10 @@ async def clone(
         await _stop(processes, session_id)
         raise RepoFailed(f"cloning {shown(repo.url)} took longer than {seconds:g} s, and was ended") from None
     if view.exit_code == 0:
-        await _forget(processes, session_id, view.process_id)
+        await forget(processes, session_id, view.process_id)
         return
     line = await _complaint(processes, session_id, view)
-    await _forget(processes, session_id, view.process_id)
+    await forget(processes, session_id, view.process_id)
     raise RepoFailed(f"{shown(repo.url)} could not be cloned: {line or f'git ended with {view.exit_code}'}")
 
 
@@ -100,7 +100,7 @@ async def _start(processes: Processes, session_id: str, repo: Repo, environment:
         if view.running and _MARK in view.cmd:
             log.info("repo.clone.waits", session_id=session_id, process_id=view.process_id)
             await _wait_for_end(processes, session_id, view)
-            await _forget(processes, session_id, view.process_id)
+            await forget(processes, session_id, view.process_id)
     request = ProcessRequest(
         argv=["/bin/sh", "-c", _SCRIPT, _MARK, directory_of(repo), repo.url, repo.branch or "", repo.ref or ""],
         env={**environment, "GIT_TERMINAL_PROMPT": "0"},
@@ -118,10 +118,11 @@ async def _wait_for_end(processes: Processes, session_id: str, view: ProcessView
 async def _stop(processes: Processes, session_id: str) -> None:
     for view in await processes.list(session_id):
         if view.running and _MARK in view.cmd:
-            await _forget(processes, session_id, view.process_id)
+            await forget(processes, session_id, view.process_id)
 
 
-async def _forget(processes: Processes, session_id: str, process_id: str) -> None:
+async def forget(processes: Processes, session_id: str, process_id: str) -> None:
+    """Remove a process, with what it has said. One that is not there is fine."""
     try:
         await processes.remove(session_id, process_id)
     except ProcessNotFound:
@@ -135,7 +136,7 @@ async def _complaint(processes: Processes, session_id: str, view: ProcessView) -
 
 
 def complaint_of(text: str) -> str:
-    """What git said was wrong: the first such line, or its last one, without anything that may be a secret.
+    """Return what git said was wrong: the first such line, or its last one, without anything that may be a secret.
 
     What the server said, or the broker in its place, stands before that and says more.
     """
@@ -146,5 +147,5 @@ def complaint_of(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Without users and passwords in URLs."""
+    """Return the text without users and passwords in URLs."""
     return _USER.sub("", text)

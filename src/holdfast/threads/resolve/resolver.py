@@ -1,25 +1,23 @@
-"""From a thread to an agent that can be prompted: its sandbox, the agent in it, and the agent's session.
+"""From a thread to an agent that can be prompted: its sandbox, the agent in it, and the agent's conversation.
 
 | what is found                          | what is done                                      | told as            |
 | -------------------------------------- | ------------------------------------------------- | ------------------ |
 | all of it                              | nothing                                           | reused             |
 | the sandbox asleep, the agent down     | woken, started                                    | resumed            |
-| the agent has lost the session         | a new one, which is told the history              | session_replaced   |
+| the agent has lost the conversation    | a new one, which is told the history              | session_replaced   |
 | the sandbox is certainly gone          | a new one, with an agent that is told the history | recreated          |
-| a preview that has run out, is refused | another one                                       | nothing            |
 | anything else                          | tried again for a while, then reported            | the error          |
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 import structlog
 
 from holdfast.agents import permissions
-from holdfast.agents.base import Agent, AgentSessionId, Place
+from holdfast.agents.base import Agent, ConversationId, PastMessage, Place
+from holdfast.concurrency import KeyedLocks
 from holdfast.errors import (
     AgentDown,
     AgentNotInstalled,
@@ -33,13 +31,11 @@ from holdfast.errors import (
     StaleRow,
     ThreadNotFound,
 )
-from holdfast.records.threads import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow
+from holdfast.records.threads import ChannelChange, ChannelRow, Lease, SleepState, ThreadChange, ThreadRow, fresh_after
+from holdfast.store import Store
 from holdfast.threads.resolve.briefs import Briefs
 from holdfast.threads.resolve.deadline import ResolveTime
-from holdfast.threads.resolve.preview import PreviewKeeper
-from holdfast.threads.resolve.sandboxes import GONE, Ready, Sandboxes, resolved
-from holdfast.threads.resolve.transcript import history
-from holdfast.threads.resolve.workspaces import Workspaces
+from holdfast.threads.resolve.sandboxes import GONE, Ready, Sandboxes, ThreadWorkspaces, resolved
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import How, sleep_event
 from holdfast.vocabulary.turn_events import TurnEvent
@@ -52,17 +48,22 @@ _HOPELESS = (
     *(AgentUnsupported, AgentNotInstalled, AgentWithoutModel),
 )
 """Trying again changes nothing."""
+MOST_BYTES = 1_000_000
+"""Of all lines; the newest are kept."""
+LINE_BYTES = 64_000
+"""Of one line: a pasted log must not push out all the rest."""
+_CUT = "\n[…]"
 _RANK = [How.REUSED, How.RESUMED, How.SESSION_REPLACED, How.RECREATED, How.CREATED]
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class AttachedAgent:
     """An agent that can be prompted."""
 
     thread: ThreadRow
     agent: Agent
     place: Place
-    session: AgentSessionId
+    conversation: ConversationId
     how: How
     why: str | None
     changed: bool = False
@@ -88,23 +89,22 @@ class _Story:
             self.how, self.why, self.told = how, why, told
 
     def news(self, session_id: str) -> list[TurnEvent]:
-        """What is to be told in the transaction of the next change."""
+        """Return what is to be told in the transaction of the next change."""
         return [] if self.told else [resolved(self.how, self.why, session_id)]
 
 
 class Resolver:
     """All methods are called by who holds the thread's lease."""
 
-    def __init__(self, tools: Tools, sandboxes: Sandboxes, previews: PreviewKeeper, briefs: Briefs) -> None:
+    def __init__(self, tools: Tools, sandboxes: Sandboxes, briefs: Briefs) -> None:
         self._tools = tools
         self._briefs = briefs
-        self._workspaces = Workspaces(tools)
-        self._previews = previews
+        self._workspaces = ThreadWorkspaces(tools)
         self._sandboxes = sandboxes
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = KeyedLocks[str]()
 
-    async def resolve(self, lease: Lease, channel: str, *, in_turn: bool = False) -> Attached:
-        """Until it works, or has not worked for too long. Raises the last error then, which is noted in the row.
+    async def resolve(self, lease: Lease, channel: str, *, in_turn: bool = False) -> AttachedAgent:
+        """Try until it works, or has not worked for too long. Raises the last error then, which is noted in the row.
 
         ``in_turn``: its agent may be at work, and is not started again if it runs and answers.
         """
@@ -134,21 +134,21 @@ class Resolver:
         most = settings.resolve_seconds / max(settings.retry_seconds, 0.001)
         return story.tries > most or story.time.is_up_in(settings.retry_seconds)
 
-    async def _once(self, lease: Lease, channel: str, story: _Story, in_turn: bool) -> Attached:
+    async def _once(self, lease: Lease, channel: str, story: _Story, in_turn: bool) -> AttachedAgent:
         ready, known = await self._sandbox(lease, channel, story)
-        if ready.how in (How.CREATED, How.RECREATED):  # what came from a snapshot has had its sessions crossed out
+        if ready.how in (How.CREATED, How.RECREATED):  # what came from a snapshot has had its conversations crossed out
             known = await self._tools.store.threads.channel(lease.thread_id, channel)
         story.add(ready.how, ready.why, told=ready.told)
         agent = self._tools.agents.get(ready.thread.agent)
         brief = await self._briefs.brief(ready.thread, channel)
         permissions.check(agent.name, agent.abilities.permissions, brief.permissions)
         place = Place(ready.session_id, self._tools.sessions, channel, brief, in_turn)
-        session = await self._agent_session(lease, agent, place, known, story)
-        return Attached(ready.thread, agent, place, session, story.how, story.why)
+        conversation = await self._conversation(lease, agent, place, known, story)
+        return AttachedAgent(ready.thread, agent, place, conversation, story.how, story.why)
 
     async def _sandbox(self, lease: Lease, channel: str, story: _Story) -> tuple[Ready, ChannelRow | None]:
-        """One channel at a time: they share the sandbox, and one that is gone is made anew once."""
-        lock, settings = self._locks.setdefault(lease.thread_id, asyncio.Lock()), self._tools.settings
+        """Get the sandbox, one channel at a time: they share it, and one that is gone is made anew once."""
+        lock, settings = self._locks.of(lease.thread_id), self._tools.settings
         with story.time.longer(settings.make_seconds + settings.clone_seconds):
             await lock.acquire()  # another channel may be making what this one needs
         try:
@@ -156,7 +156,7 @@ class Resolver:
             row = found.thread
             gone, story.gone = story.gone, None
             if gone is not None and row.session_id is not None and row.session_id == story.tried:
-                ready = await self._sandboxes.remake(lease, row, gone, channel, story.time)
+                ready = await self._sandboxes.make(lease, row, How.RECREATED, gone.message, channel, story.time)
             else:
                 ready = await self._sandboxes.ready(lease, row, found.session, channel, story.time)
             story.tried = ready.session_id
@@ -166,19 +166,19 @@ class Resolver:
         finally:
             lock.release()
 
-    async def _agent_session(
+    async def _conversation(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, story: _Story
-    ) -> AgentSessionId:
-        """The one that it has, if the agent knows it; asking for that also tells whether the agent is up."""
+    ) -> ConversationId:
+        """Return the one that it has, if the agent knows it: asking for that also tells whether the agent is up."""
         if known is None or known.agent_session_id is None:
             await self._ask_running(lease, agent, place, story, lambda: agent.health(place))
-            return await self._new_session(lease, agent, place, known, "it has none yet", story)
-        session = AgentSessionId(known.agent_session_id)
+            return await self._new_conversation(lease, agent, place, known, "it has none yet", story)
+        conversation = ConversationId(known.agent_session_id)
         try:
-            await self._ask_running(lease, agent, place, story, lambda: agent.resume_session(place, session))
+            await self._ask_running(lease, agent, place, story, lambda: agent.resume_conversation(place, conversation))
         except AgentSessionMissing as error:
-            return await self._new_session(lease, agent, place, known, error.message, story)
-        return session
+            return await self._new_conversation(lease, agent, place, known, error.message, story)
+        return conversation
 
     async def _ask_running(
         self, lease: Lease, agent: Agent, place: Place, story: _Story, ask: Callable[[], Awaitable[T]]
@@ -194,17 +194,19 @@ class Resolver:
             await self._change_channel(lease, place, {}, story)
             return await ask()
 
-    async def _new_session(
+    async def _new_conversation(
         self, lease: Lease, agent: Agent, place: Place, known: ChannelRow | None, lost: str, story: _Story
-    ) -> AgentSessionId:
-        """Whoever said that the old one is missing need not have asked the agent: it may be down all the same."""
+    ) -> ConversationId:
+        """Make another. Whoever said that the old one is missing need not have asked the agent: it may be down."""
         store, limit = self._tools.store, self._tools.settings.history_lines
-        told = await history(store, lease.thread_id, place.channel, limit)
-        session = await self._ask_running(lease, agent, place, story, lambda: agent.create_session(place, told))
+        told = await _history(store, lease.thread_id, place.channel, limit)
+        conversation = await self._ask_running(
+            lease, agent, place, story, lambda: agent.create_conversation(place, told)
+        )
         is_other = known is not None and known.agent_session_id is not None
         if is_other:
             story.add(How.SESSION_REPLACED, lost)
-        await self._change_channel(lease, place, {"agent_session_id": session}, story)
+        await self._change_channel(lease, place, {"agent_session_id": conversation}, story)
         if known is not None and is_other:
             self._tools.metrics.replaced.inc()
             log.info(
@@ -212,22 +214,21 @@ class Resolver:
                 thread_id=lease.thread_id,
                 channel=place.channel,
                 old=known.agent_session_id,
-                new=session,
+                new=conversation,
                 why=lost,
             )
-        return session
+        return conversation
 
     async def _change_channel(self, lease: Lease, place: Place, values: ChannelChange, story: _Story) -> None:
-        """And tell of it, in the same transaction."""
+        """Change the channel, and tell of it in the same transaction."""
         news = story.news(place.session_id)
         await self._tools.store.threads.change_channel(lease, place.channel, values, events=news)
         story.told = True
 
-    async def _finish(self, lease: Lease, channel: str, found: Attached, story: _Story) -> Attached:
+    async def _finish(self, lease: Lease, channel: str, found: AttachedAgent, story: _Story) -> AttachedAgent:
         row = found.thread
         if row.last_error is not None or row.resume_failures:
             row = await self._tools.store.threads.clear_error(lease)
-        row = await self._previews.keep_fresh(lease, row)
         news = story.news(found.place.session_id)
         if row.sleep_state != SleepState.AWAKE:
             news.append(sleep_event(SleepState.AWAKE))
@@ -250,3 +251,36 @@ class Resolver:
         log.error("sandbox.resolve.failed", thread_id=lease.thread_id, code=error.code, error=error.message)
         if not isinstance(error, StaleRow | ThreadNotFound):
             await self._tools.store.threads.note_error(lease, f"{error.code}: {error.message}")
+
+
+async def _history(store: Store, thread_id: str, channel: str, limit: int) -> Sequence[PastMessage]:
+    """Return what was said, oldest first, since the channel last began anew.
+
+    A message that its agent has never been asked is left out: that is still to come.
+    """
+    pending = {turn.id for turn in await store.turns.unfinished(thread_id) if not turn.accepted}
+    after = fresh_after(await store.threads.get(thread_id), channel)
+    lines = await store.turns.transcript(thread_id, channel=channel, limit=limit, after=after)
+    return bounded(PastMessage(line.role, line.text) for line in lines if line.turn_id not in pending and line.text)
+
+
+def bounded(lines: Iterable[PastMessage], *, most: int = MOST_BYTES, line_most: int = LINE_BYTES) -> list[PastMessage]:
+    """Return as many of the last ones as fit, long ones cut."""
+    kept: list[PastMessage] = []
+    for line in reversed(list(lines)):
+        cut = PastMessage(line.role, _shortened(line.text, line_most))
+        most -= len(_bytes(cut.text))
+        if most < 0:
+            break
+        kept.append(cut)
+    return kept[::-1]
+
+
+def _shortened(text: str, most: int) -> str:
+    if len(_bytes(text)) <= most:
+        return text
+    return _bytes(text)[:most].decode(errors="ignore") + _CUT
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="replace")

@@ -8,19 +8,24 @@ A new one is asked for with an idempotency key that names the thread, how many i
 comes after a crash, between making it and writing it down, gets the very same sandbox.
 """
 
+import asyncio
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
+from holdfast.agents.base import Place
 from holdfast.callers.types import Caller, Scope
 from holdfast.errors import (
     BadInput,
     CreateFailed,
     DriverUnsupported,
+    FileMissing,
     HoldfastError,
     IdempotencyMismatch,
+    RepoFailed,
     SandboxNotFound,
     SessionGone,
     SessionNotFound,
@@ -36,9 +41,11 @@ from holdfast.sessions.create.choices import KEPT_SECONDS
 from holdfast.threads import options
 from holdfast.threads.desk.hosts import Hosts
 from holdfast.threads.names import DEFAULT_CHANNEL
+from holdfast.threads.resolve import repos
 from holdfast.threads.resolve.deadline import ResolveTime
 from holdfast.threads.tools import Tools
-from holdfast.threads.types import How
+from holdfast.threads.types import How, Repo
+from holdfast.vocabulary.thread_files import DISPLAY
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
@@ -76,12 +83,12 @@ class Sandboxes:
     async def ready(
         self, lease: Lease, row: ThreadRow, session: SessionRow | None, channel: str, time: ResolveTime
     ) -> Ready:
-        """The thread's sandbox, awake. Raises whatever says nothing of its absence. ``session``: of its ``session_id``,
-        as it is now; None if there is no such row. ``channel``: in which a new one is told of."""
+        """Return the thread's sandbox, awake. Raises whatever says nothing of its absence. ``session`` is that of its
+        ``session_id`` as it is now; None if there is no such row. ``channel``: in which a new one is told of."""
         if row.session_id is None and row.incarnation == 0:
-            return await self._make(lease, row, How.CREATED, "it is new", channel, time)
+            return await self.make(lease, row, How.CREATED, "it is new", channel, time)
         if row.session_id is None:
-            return await self._make(
+            return await self.make(
                 lease, row, How.RECREATED, "its sandbox was destroyed for want of use", channel, time
             )
         try:
@@ -89,13 +96,7 @@ class Sandboxes:
                 raise SessionNotFound(f"there is no session {row.session_id}")
             return await self._there(row, session)
         except GONE as error:
-            return await self._make(lease, row, How.RECREATED, error.message, channel, time)
-
-    async def remake(
-        self, lease: Lease, row: ThreadRow, error: HoldfastError, channel: str, time: ResolveTime
-    ) -> Ready:
-        """A new one: ``error``, one of ``GONE``, came up in the use of the old one."""
-        return await self._make(lease, row, How.RECREATED, error.message, channel, time)
+            return await self.make(lease, row, How.RECREATED, error.message, channel, time)
 
     async def _there(self, row: ThreadRow, session: SessionRow) -> Ready:
         session_id = session.id
@@ -132,7 +133,8 @@ class Sandboxes:
 
     # -- a new one ---------------------------------------------------------------------------------------------------
 
-    async def _make(self, lease: Lease, row: ThreadRow, how: How, why: str, channel: str, time: ResolveTime) -> Ready:
+    async def make(self, lease: Lease, row: ThreadRow, how: How, why: str, channel: str, time: ResolveTime) -> Ready:
+        """Make a new one, also in place of one that is gone; ``why`` says so in words."""
         event = "sandbox.resolve.create" if how is How.CREATED else "sandbox.resolve.recreate"
         log.info(event, thread_id=row.id, key=row.key, how=how, why=why, old=row.session_id)
         with time.longer(self._tools.settings.make_seconds):
@@ -146,7 +148,7 @@ class Sandboxes:
         return Ready(row, session.id, how, why, told=True)
 
     async def _create_from_snapshot(self, lease: Lease, row: ThreadRow) -> SessionRow | None:
-        """From the newest good snapshot of the old one that this host can read. The agent in it has an older memory."""
+        """Make one from the newest good snapshot that this host can read. The agent in it has an older memory."""
         if row.session_id is None:
             return None
         snapshots = await self._tools.sessions.snapshots.within_reach(row.session_id, owner=row.owner)
@@ -162,7 +164,7 @@ class Sandboxes:
         return None
 
     async def _create(self, row: ThreadRow, channel: str = DEFAULT_CHANNEL, snapshot: str | None = None) -> SessionRow:
-        """With a key whose create has not failed for good. Who crashes with a key of chance leaves it to the sweep."""
+        """Ask with a key whose create has not failed for good. Who crashes with a random key leaves it to the sweep."""
         most, ceilings = options.max_sessions(row.settings), options.ceilings(row.settings)
         caller = Caller("", row.owner, Scope.USE, row.owner, most, ceilings)
         base = f"{_PREFIX}:{row.id}:{row.incarnation + 1}:{self._tools.node}"
@@ -202,8 +204,71 @@ def resolved(how: How, why: str | None, session_id: str) -> TurnEvent:
 
 
 def made_for(session: SessionRow) -> tuple[str, int] | None:
-    """For which thread a session was made, and as which of its sandboxes; None if it belongs to none."""
+    """Return for which thread a session was made, and as which of its sandboxes; None if it belongs to none."""
     parts = (session.idempotency_key or "").split(":")
     if session.ttl_seconds != KEPT_SECONDS or len(parts) < 4 or parts[0] != _PREFIX or not parts[2].isdigit():
         return None  # callers from outside may use such a key, but cannot have a session kept
     return parts[1], int(parts[2])
+
+
+class ThreadWorkspaces:
+    """What a thread's sandbox is given before its agent works in it: a place for artifacts, and the repository.
+
+    The thread's row notes what was given, and to which sandbox: so it is done once for each, and looked up for nothing.
+    All methods are called by who holds the thread's lease, one at a time per thread.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def set_up(self, lease: Lease, ready: Ready, environment: Mapping[str, str]) -> Ready:
+        """Put into the sandbox all that it begins with. Raises ``RepoFailed``, and what the session service raises."""
+        if workdir_of(ready.thread) is not None:
+            return ready
+        await self._make_display(ready.session_id)
+        repo = options.from_json(ready.thread.settings).repo
+        if repo is not None:
+            await self._clone(ready.session_id, repo, environment)
+        workdir = repos.WORKSPACE if repo is None else repos.directory_of(repo)
+        note = {"session_id": ready.session_id, "workdir": workdir, "repo": None if repo is None else repo.url}
+        row = await self._tools.store.threads.change(lease, {"workspace": note})
+        return replace(ready, thread=row)
+
+    async def _make_display(self, session_id: str) -> None:
+        """Make it where there is a workspace: a driver without isolation has none, and the host's root is not ours."""
+        files = self._tools.sessions.files
+        try:
+            await files.stat(session_id, repos.WORKSPACE, follow=True)
+        except FileMissing:
+            return
+        await files.mkdir(session_id, DISPLAY, parents=True, mode=None)
+
+    async def keep(self, place: Place) -> None:
+        """Make sure that there is the directory, which somebody may have removed: an agent cannot start without it."""
+        if place.brief.workdir != repos.WORKSPACE:
+            await self._tools.sessions.files.mkdir(place.session_id, place.brief.workdir, parents=True, mode=None)
+
+    async def _clone(self, session_id: str, repo: Repo, environment: Mapping[str, str]) -> None:
+        """Clone it; all tries together have ``clone_seconds``."""
+        settings, processes = self._tools.settings, self._tools.sessions.processes
+        loop = asyncio.get_running_loop()
+        until = loop.time() + settings.clone_seconds
+        for number in range(1, repos.TRIES + 1):
+            try:
+                await repos.clone(processes, session_id, repo, environment, seconds=round(until - loop.time(), 1))
+            except RepoFailed as error:
+                log.warning("repo.clone.failed", session_id=session_id, tries=number, error=error.message)
+                if number == repos.TRIES or loop.time() + settings.retry_seconds >= until:
+                    raise
+                await self._tools.sleep(settings.retry_seconds)
+            else:
+                log.info("repo.clone.ok", session_id=session_id, repo=repos.shown(repo.url))
+                return
+
+
+def workdir_of(row: ThreadRow) -> str | None:
+    """Return where the agent works; None while its sandbox has not been given all."""
+    note = row.workspace
+    if note is None or note.get("session_id") != row.session_id:
+        return None
+    return str(note["workdir"])

@@ -25,9 +25,8 @@ from holdfast.errors import AgentError, BadInput
 from holdfast.sessions.pool.warmth import PooledSandbox
 from holdfast.sessions.types import CreateRequest
 from holdfast.threads import options
-from holdfast.threads.commands.offers import new_thread
 from holdfast.threads.names import DEFAULT_CHANNEL
-from holdfast.threads.resolve.briefs import Briefs
+from holdfast.threads.resolve.briefs import Briefs, new_thread
 from holdfast.threads.tools import Tools
 from holdfast.threads.types import ThreadOptions
 
@@ -54,14 +53,14 @@ class ThreadWarmer:
         return replace(options.request_for(ThreadOptions(), "", memory_mb), metadata={}, purpose=self.purpose)
 
     async def fingerprint(self) -> str:
-        """Of the agent's program on this host and of all that it is told at its start."""
+        """Return that of the agent's program on this host and of all that it is told at its start."""
         program = await asyncio.to_thread(_program, self._tools.agents.get().name)
         told = [self.purpose, program, asdict(await self._brief())]
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
     async def warm(self, session_id: str, sandbox: PooledSandbox) -> None:
-        """Where the agent cannot be started, the sandbox is of use without it: the thread will start it, and say why
-        it cannot."""
+        """Start the agent ahead. Where it cannot be, the sandbox is of use without it: the thread will start it, and
+        say why it cannot."""
         agent = self._tools.agents.get()
         if not agent.starts_ahead:
             return
@@ -83,7 +82,7 @@ class ThreadWarmer:
 
 
 def _program(agent: str) -> list[int | str]:
-    """Which file it is on this host, and since when; empty where sandboxes have it from their image."""
+    """Return which file it is on this host, and since when; empty where sandboxes have it from their image."""
     known = KNOWN.get(agent)
     found = shutil.which(known.program, path=_PATH) if known is not None and known.program is not None else None
     if found is None:

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
+from holdfast.concurrency import cancel_and_wait
 from holdfast.errors import HoldfastError
-from holdfast.sessions.live import Clock
+from holdfast.sessions.types import Clock
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
@@ -32,7 +33,7 @@ class Questions:
         self._closed: set[str] = set()
 
     def complete(self, event: TurnEvent) -> TurnEvent:
-        """The event as it is stored: a question says until when it can be answered, and what counts after that."""
+        """Return the event as it is stored: a question says until when it is open, and what counts after that."""
         if event.kind is not Kind.QUESTION:
             return event
         data = dict(event.data)
@@ -43,7 +44,7 @@ class Questions:
         return TurnEvent(event.kind, data)
 
     def note(self, events: Iterable[tuple[str, Mapping[str, object]]]) -> None:
-        """These (kind, data) are stored now."""
+        """Take note of these (kind, data), which are stored now."""
         for kind, data in events:
             name = str(data.get("question_id"))
             if kind == Kind.QUESTION and name not in self._open and name not in self._closed:
@@ -60,10 +61,8 @@ class Questions:
 
     async def close(self) -> None:
         tasks = list(self._open.values())
-        for name in list(self._open):
-            self._end(name)
-        if tasks:
-            await asyncio.wait(tasks)
+        self._open.clear()
+        await cancel_and_wait(*tasks)
 
     def _end(self, name: str) -> None:
         task = self._open.pop(name, None)

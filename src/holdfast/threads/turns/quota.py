@@ -37,7 +37,7 @@ class TurnQuota:
         self._at = asyncio.get_running_loop().time()
 
     def count(self, news: Sequence[AgentEvent]) -> None:
-        """Raises ``AgentFailed`` where it is more than one turn may tell."""
+        """Count them. Raises ``AgentFailed`` where it is more than one turn may tell."""
         settings = self._tools.settings
         self._said += sum(characters(told.event.data) for told in news)
         self._count += len(news)
@@ -49,7 +49,7 @@ class TurnQuota:
             raise AgentFailed(f"the agent has told more than {most} in this turn, and was stopped")
 
     async def keep(self, news: int) -> None:
-        """After so many were stored: forget old ones, if it is time to, and wait, if they come too fast."""
+        """Forget old ones after so many were stored, if it is time to, and wait if they come too fast."""
         settings = self._tools.settings
         said, count = self._said - self._checked[0], self._count - self._checked[1]
         if said > settings.events_bytes // _PARTS or count > settings.events_count // _PARTS:
@@ -75,7 +75,7 @@ async def prune(tools: Tools, thread_id: str) -> None:
 
 
 async def prune_all(tools: Tools) -> None:
-    """Now and then: what many small turns have come to."""
+    """Forget, now and then, what many small turns have come to."""
     settings = tools.settings
     for thread_id in await tools.store.thread_events.too_many(
         most_bytes=settings.events_bytes, most_events=settings.events_count

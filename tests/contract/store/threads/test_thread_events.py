@@ -32,16 +32,6 @@ async def test_pages_follow_each_other_without_a_hole(store: Store) -> None:
     assert await store.thread_events.newest(THREAD) == 7
 
 
-async def test_a_page_of_one_channel_moves_on_past_the_others(store: Store) -> None:
-    lease = await leased(store)
-    for number in range(6):
-        await store.thread_events.record(lease, [TITLE], channel="a" if number < 2 else "b")
-    first = await store.thread_events.page(THREAD, after=0, limit=1, channel="a")
-    assert ([event.seq for event in first.events], first.next) == ([1], 1)
-    rest = await store.thread_events.page(THREAD, after=1, limit=5, channel="a")
-    assert ([event.seq for event in rest.events], rest.next) == ([2], 6)
-
-
 async def test_a_page_of_big_events_ends_early_and_is_never_empty(store: Store) -> None:
     lease = await leased(store)
     small, big, huge = (TurnEvent(Kind.TITLE, {"title": "t" * size}) for size in (10, 1_000_000, PAGE_BYTES + 1))
@@ -58,17 +48,6 @@ async def test_a_page_of_big_events_ends_early_and_is_never_empty(store: Store) 
     assert seen == [event.data for event in told]
     assert sizes == [5, 3, 1, 1]
     assert (page.events, page.next, page.full) == ([], 10, False)
-
-
-async def test_a_page_of_big_events_of_one_channel_does_not_move_past_those_that_had_no_room(store: Store) -> None:
-    lease = await leased(store)
-    huge = TurnEvent(Kind.TITLE, {"title": "t" * PAGE_BYTES})
-    for channel in "abab":
-        await store.thread_events.record(lease, [huge], channel=channel)
-    first = await store.thread_events.page(THREAD, after=0, limit=5, channel="a")
-    assert ([event.seq for event in first.events], first.next) == ([1], 1)
-    last = await store.thread_events.page(THREAD, after=1, limit=5, channel="a")
-    assert ([event.seq for event in last.events], last.next) == ([3], 4)
 
 
 async def test_each_thread_counts_for_itself(store: Store) -> None:

@@ -30,7 +30,6 @@ async def test_files_are_found_in_their_thread_only(store: Store) -> None:
     await store.thread_files.add(_file("f2", FileKind.UPLOAD, None))
     assert [file.id for file in await store.thread_files.of_thread(THREAD)] == ["f1", "f2"]
     assert [file.id for file in await store.thread_files.of_thread(THREAD, kind=FileKind.UPLOAD)] == ["f2"]
-    assert [file.id for file in await store.thread_files.of_turn("trn_1", kind=FileKind.ARTIFACT)] == ["f1"]
     assert [file.id for file in await store.thread_files.some(THREAD, ["f2", "nope", "f1"])] == ["f2", "f1"]
     assert await store.thread_files.some("thr_0002", ["f1"]) == []
 

@@ -186,13 +186,3 @@ async def test_who_has_work_is_not_idle_however_long_ago(store: Store, work: str
         await store.turns.begin(await a_lease(store, ttl=OVER), "default", "trn_1")
     assert await store.leases.idle(AWAKE, limit=10) == []
     assert await store.leases.claim_idle(THREAD, AWAKE, owner="janitor", ttl=60) is None
-
-
-async def test_platforms_have_rules_of_their_own(store: Store) -> None:
-    await _asleep_soon(store, 1, key="slack:T:1")
-    await _asleep_soon(store, 2, key="dm:U1")
-    slack = Idle(sleep_states=[SleepState.AWAKE], idle_for=0, platforms=["slack"])
-    rest = Idle(sleep_states=[SleepState.AWAKE], idle_for=0, except_platforms=["slack"])
-    assert [row.id for row in await store.leases.idle(slack, limit=10)] == ["thr_0001"]
-    assert [row.id for row in await store.leases.idle(rest, limit=10)] == ["thr_0002"]
-    assert await store.leases.claim_idle("thr_0001", rest, owner="janitor", ttl=60) is None

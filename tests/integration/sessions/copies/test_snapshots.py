@@ -29,7 +29,7 @@ from holdfast.records.network import NetworkPolicy
 from holdfast.records.spec import SnapshotKind
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest, ForkRequest
-from support.house import DEFAULTS, House, new, run, tick, until
+from support.fake_host import DEFAULTS, FakeHost, new, run, tick, until
 
 pytestmark = pytest.mark.anyio
 
@@ -56,13 +56,13 @@ async def read(service: SessionService, session_id: str, path: str) -> bytes:
     return (await service.read_file(session_id, path, max_bytes=None))[0]
 
 
-def on_disk(house: House) -> list[str]:
-    directory = house.root / "snapshots"
+def on_disk(host: FakeHost) -> list[str]:
+    directory = host.root / "snapshots"
     return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
-async def test_any_number_of_sessions_from_one_snapshot(house: House) -> None:
-    async with house.daemon() as service:
+async def test_any_number_of_sessions_from_one_snapshot(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         await write(service, session_id, "/workspace/a", b"then")
         view = await take(service, session_id, "base")
@@ -84,12 +84,12 @@ async def test_any_number_of_sessions_from_one_snapshot(house: House) -> None:
         assert await read(service, late, "/workspace/a") == b"then"  # it does not need it any more
         with pytest.raises(SnapshotNotFound):
             await start(service, "base")
-    assert on_disk(house) == []
+    assert on_disk(host) == []
 
 
 @pytest.mark.parametrize("how", list(PausedAs))
-async def test_of_a_sleeping_session_without_waking_it(house: House, how: PausedAs) -> None:
-    async with house.daemon() as service:
+async def test_of_a_sleeping_session_without_waking_it(host: FakeHost, how: PausedAs) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         await write(service, session_id, "/workspace/a", b"x")
         await service.pause(session_id, how)
@@ -98,8 +98,8 @@ async def test_of_a_sleeping_session_without_waking_it(house: House, how: Paused
         assert await read(service, await start(service, "base"), "/workspace/a") == b"x"
 
 
-async def test_what_is_not_said_is_as_it_was(house: House) -> None:
-    async with house.daemon() as service:
+async def test_what_is_not_said_is_as_it_was(host: FakeHost) -> None:
+    async with host.daemon() as service:
         first = CreateRequest(env={"A": "1", "B": "2"}, cpus=0.5, disk_mb=32, network=NetworkPolicy.FULL)
         session_id = (await service.create(first, idempotency_key=None, caller=ROOT)).id
         await take(service, session_id, "base")
@@ -114,8 +114,8 @@ async def test_what_is_not_said_is_as_it_was(house: House) -> None:
                 await start(service, "base", **wrong)
 
 
-async def test_names(house: House) -> None:
-    async with house.daemon() as service:
+async def test_names(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         for wrong in ("", "../x", "snp_mine", "-a", "a b", "ä", "x" * 64):
             with pytest.raises(BadInput, match="name"):
@@ -128,18 +128,18 @@ async def test_names(house: House) -> None:
         assert [one.name for one in await service.snapshots.list(caller=ROOT)] == ["base", nameless.id]
 
 
-async def test_the_same_key_is_the_same_snapshot(house: House) -> None:
-    async with house.daemon() as service:
+async def test_the_same_key_is_the_same_snapshot(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         first, again = await asyncio.gather(*(take(service, session_id, "base", "k") for _ in range(2)))
         assert first == again
         with pytest.raises(IdempotencyMismatch):
             await take(service, session_id, "other", "k")
-        assert house.count("snapshot") == 1
+        assert host.count("snapshot") == 1
 
 
-async def test_each_sees_only_its_own(house: House) -> None:
-    async with house.daemon() as service:
+async def test_each_sees_only_its_own(host: FakeHost) -> None:
+    async with host.daemon() as service:
         adas = await new(service, caller=ADA)
         view = await take(service, adas, "base", caller=ADA)
         assert [one.id for one in await service.snapshots.list(caller=ADA)] == [view.id]
@@ -155,38 +155,38 @@ async def test_each_sees_only_its_own(house: House) -> None:
         assert (await service.get(await start(service, view.id, ROOT))).owner == "root"
 
 
-async def test_one_that_is_being_used_stays(house: House) -> None:
-    async with house.daemon() as service:
+async def test_one_that_is_being_used_stays(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         view = await take(service, session_id, "base")
-        house.driver.inject("restore", hang=True)
+        host.driver.inject("restore", hang=True)
         making = asyncio.create_task(start(service, "base"))
-        await until(lambda: house.count("restore") == 1, "a session is being made from it")
+        await until(lambda: host.count("restore") == 1, "a session is being made from it")
         with pytest.raises(Conflict, match=r"session ses_\w+ is being made from it"):
             await service.snapshots.delete(view.id, caller=ROOT)
-        house.driver.release("restore")
+        host.driver.release("restore")
         await making
         await service.snapshots.delete(view.id, caller=ROOT)
-        assert on_disk(house) == []
+        assert on_disk(host) == []
 
 
 @pytest.mark.parametrize("moment", ["before", "middle", "after"])
-async def test_one_that_fails_leaves_nothing(house: House, moment: str) -> None:
-    async with house.daemon() as service:
+async def test_one_that_fails_leaves_nothing(host: FakeHost, moment: str) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
-        house.driver.inject("snapshot", error=DriverQuota("no room"), moment=moment)  # type: ignore[arg-type]  # one of two words
+        host.driver.inject("snapshot", error=DriverQuota("no room"), moment=moment)  # type: ignore[arg-type]  # one of two words
         with pytest.raises(DriverQuota):
             await take(service, session_id, "base", "k")
-        assert on_disk(house) == []
+        assert on_disk(host) == []
         assert await service.snapshots.list(caller=ROOT) == []
         assert (await run(service, session_id, "echo hi")).stdout == b"hi\n"
         assert (await take(service, session_id, "base", "k")).status is SnapshotStatus.READY  # the key is free again
 
 
-async def test_one_that_cannot_be_removed_now_is_removed_later(house: House) -> None:
-    async with house.daemon() as service:
+async def test_one_that_cannot_be_removed_now_is_removed_later(host: FakeHost) -> None:
+    async with host.daemon() as service:
         view = await take(service, await new(service), "base")
-        house.driver.inject("forget_snapshot", error=DriverTransient("busy"))
+        host.driver.inject("forget_snapshot", error=DriverTransient("busy"))
         with pytest.raises(DriverTransient):
             await service.snapshots.delete("base", caller=ROOT)
         assert (await service.snapshots.get(view.id, caller=ROOT)).status is SnapshotStatus.DELETING
@@ -194,39 +194,39 @@ async def test_one_that_cannot_be_removed_now_is_removed_later(house: House) -> 
             await start(service, "base")
         await tick(service)
         assert await service.snapshots.list(caller=ROOT) == []
-    assert on_disk(house) == []
+    assert on_disk(host) == []
 
 
-async def test_what_a_dead_daemon_left_is_removed(house: House) -> None:
+async def test_what_a_dead_daemon_left_is_removed(host: FakeHost) -> None:
     """Half-written ones, half-removed ones, and files that no row knows of. What is ready stays."""
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         session_id = await new(service)
         ready = await take(service, session_id, "ready")
-        row = await house.whole.snapshots.get(ready.id, owner="root")
+        row = await host.whole.snapshots.get(ready.id, owner="root")
     for number, status in enumerate((SnapshotStatus.WRITING, SnapshotStatus.DELETING)):
         left = replace(row, id=f"snp_{number}", name=status, status=status)
-        await house.whole.snapshots.insert(SnapshotRow(**{n: getattr(left, n) for n in left.__slots__}), max_owned=None)
-    directory = house.root / "snapshots"
+        await host.whole.snapshots.insert(SnapshotRow(**{n: getattr(left, n) for n in left.__slots__}), max_owned=None)
+    directory = host.root / "snapshots"
     for name in ("snp_0.new", "snp_1", "snp_stray", "snp_stray2.new"):
         (directory / name).mkdir()
         (directory / name / "disk.img").write_bytes(b"x")
     for name in ("snp_0.shells", "snp_1.new", "snp_stray3.new", "snp_stray4.shells.new"):
         (directory / name).write_bytes(b"x")  # a removal is not stopped by a file where it wants a directory
-    async with house.daemon() as service:
-        await until(lambda: on_disk(house) == [ready.id, f"{ready.id}.shells"], "only the ready one is left")
+    async with host.daemon() as service:
+        await until(lambda: on_disk(host) == [ready.id, f"{ready.id}.shells"], "only the ready one is left")
         await tick(service)
         assert [one.name for one in await service.snapshots.list(caller=ROOT)] == ["ready"]
         await start(service, "ready")
 
 
-async def test_refusals(house: House) -> None:
-    async with house.daemon(replace(DEFAULTS, max_snapshots=1)) as service:
+async def test_refusals(host: FakeHost) -> None:
+    async with host.daemon(replace(DEFAULTS, max_snapshots=1)) as service:
         session_id = await new(service)
         await take(service, session_id)
         with pytest.raises(TooManySnapshots, match="max_snapshots"):
             await take(service, session_id)
-        await house.driver.kill(session_id)
-        await until(lambda: house.is_in(session_id, Status.ERROR), "it is dead")
+        await host.driver.kill(session_id)
+        await until(lambda: host.is_in(session_id, Status.ERROR), "it is dead")
         with pytest.raises(WrongState):
             await take(service, session_id)
         await service.destroy(session_id)
@@ -234,9 +234,9 @@ async def test_refusals(house: House) -> None:
             await take(service, session_id)
 
 
-async def test_a_driver_that_takes_none(house: House) -> None:
-    service = house.make_service()
-    house.driver._capabilities = Capabilities(isolation=False)
+async def test_a_driver_that_takes_none(host: FakeHost) -> None:
+    service = host.make_service()
+    host.driver._capabilities = Capabilities(isolation=False)
     async with service.running():
         session_id = await new(service)
         with pytest.raises(DriverUnsupported, match="takes no snapshots"):
@@ -246,28 +246,28 @@ async def test_a_driver_that_takes_none(house: House) -> None:
         await service.destroy(session_id)
 
 
-async def test_it_is_told(house: House) -> None:
-    async with house.daemon() as service:
+async def test_it_is_told(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service, caller=ADA)
         view = await take(service, session_id, "base", caller=ROOT)
-        page = await house.store.events.page(after=None, limit=100, kinds=["snapshot"])
+        page = await host.store.events.page(after=None, limit=100, kinds=["snapshot"])
         [event] = page.events
         assert (event.session_id, event.owner) == (session_id, "ada")
         assert json.loads(json.dumps(event.data))["snapshot_id"] == view.id
 
 
-async def test_images_of_snapshots_stay(house: House) -> None:
-    async with house.daemon() as service:
+async def test_images_of_snapshots_stay(host: FakeHost) -> None:
+    async with host.daemon() as service:
         session_id = await new(service)
         await take(service, session_id, "base")
         await service.destroy(session_id)
         await tick(service)
-    assert await house.store.referenced_images(node="node_test") == {"empty"}
+    assert await host.store.referenced_images(node="node_test") == {"empty"}
 
 
-async def test_hosts_that_share_a_directory_start_from_each_others(house: House, tmp_path: Path) -> None:
-    there = House(tmp_path / "there", house.whole, node="node_there", shared=tmp_path / "common")
-    here = House(tmp_path / "here", house.whole, node="node_here", shared=tmp_path / "common")
+async def test_hosts_that_share_a_directory_start_from_each_others(host: FakeHost, tmp_path: Path) -> None:
+    there = FakeHost(tmp_path / "there", host.whole, node="node_there", shared=tmp_path / "common")
+    here = FakeHost(tmp_path / "here", host.whole, node="node_here", shared=tmp_path / "common")
     async with there.daemon() as service:
         session_id = await new(service)
         await write(service, session_id, "/workspace/a", b"then")
@@ -290,18 +290,18 @@ async def test_hosts_that_share_a_directory_start_from_each_others(house: House,
         await one.world.close()
 
 
-async def test_a_snapshot_that_cannot_be_reached_is_refused(house: House, tmp_path: Path) -> None:
+async def test_a_snapshot_that_cannot_be_reached_is_refused(host: FakeHost, tmp_path: Path) -> None:
     common = tmp_path / "common"
-    there = House(tmp_path / "there", house.whole, node="node_there", shared=common)
+    there = FakeHost(tmp_path / "there", host.whole, node="node_there", shared=common)
     async with there.daemon() as service:
         await take(service, await new(service), "base")
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         with pytest.raises(BadInput, match=r"node_there.*snapshot_dir"):
             await start(service, "base")
-    house.shared = common
+    host.shared = common
     common.rename(tmp_path / "moved")
     common.write_text("no directory")  # whoever mounted it made a mistake: that says nothing of what is in it
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         with pytest.raises(Unavailable, match="cannot be used: Not a directory"):
             await start(service, "base")
     await there.world.close()

@@ -11,7 +11,7 @@ from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest
 from integration.sessions.copies.test_fork import fork
 from integration.sessions.copies.test_snapshots import read, write
-from support.house import House, tick, until
+from support.fake_host import FakeHost, tick, until
 
 pytestmark = pytest.mark.anyio
 
@@ -24,14 +24,14 @@ async def start(service: SessionService, name: str = "home", caller: Caller = RO
     return (await service.create(request, idempotency_key=None, caller=caller)).id
 
 
-async def test_over_two_sessions_and_two_daemons(house: House) -> None:
-    async with house.daemon() as service:
+async def test_over_two_sessions_and_two_daemons(host: FakeHost) -> None:
+    async with host.daemon() as service:
         first = await start(service)
         assert (await service.get(first)).spec.workspace == "home"
         await write(service, first, "/workspace/a", b"kept")
         await write(service, first, "/tmp/b", b"not kept")
         await service.destroy(first)
-    async with house.daemon() as service:
+    async with host.daemon() as service:
         [view] = await service.workspaces.list(caller=ROOT)
         assert (view.row.name, view.row.session_id, view.row.disk_mb) == ("home", None, 64)
         second = await start(service)
@@ -43,8 +43,8 @@ async def test_over_two_sessions_and_two_daemons(house: House) -> None:
 
 
 @pytest.mark.parametrize("how", [None, *PausedAs])
-async def test_one_session_at_a_time(house: House, how: PausedAs | None) -> None:
-    async with house.daemon() as service:
+async def test_one_session_at_a_time(host: FakeHost, how: PausedAs | None) -> None:
+    async with host.daemon() as service:
         first = await start(service)
         if how is not None:
             await service.pause(first, how)
@@ -56,24 +56,24 @@ async def test_one_session_at_a_time(house: House, how: PausedAs | None) -> None
         await start(service)
 
 
-async def test_of_many_at_once_one_gets_it(house: House) -> None:
-    async with house.daemon() as service:
+async def test_of_many_at_once_one_gets_it(host: FakeHost) -> None:
+    async with host.daemon() as service:
         outcomes = await asyncio.gather(*(start(service) for _ in range(8)), return_exceptions=True)
         assert sum(isinstance(one, str) for one in outcomes) == 1
         assert sum(isinstance(one, Conflict) for one in outcomes) == 7
-        assert len(house.world.sandboxes) == 1
+        assert len(host.world.sandboxes) == 1
 
 
-async def test_a_create_that_fails_gives_it_back(house: House) -> None:
-    async with house.daemon() as service:
-        house.driver.inject("create", error=DriverTransient("not today"))
+async def test_a_create_that_fails_gives_it_back(host: FakeHost) -> None:
+    async with host.daemon() as service:
+        host.driver.inject("create", error=DriverTransient("not today"))
         with pytest.raises(DriverTransient):
             await start(service)
         await start(service)
 
 
-async def test_each_has_names_of_its_own(house: House) -> None:
-    async with house.daemon() as service:
+async def test_each_has_names_of_its_own(host: FakeHost) -> None:
+    async with host.daemon() as service:
         adas = await start(service, caller=ADA)
         await write(service, adas, "/workspace/a", b"ada's")
         bobs = await start(service, caller=BOB)
@@ -89,26 +89,26 @@ async def test_each_has_names_of_its_own(house: House) -> None:
                 await start(service, wrong)
 
 
-async def test_removed_with_its_files(house: House) -> None:
-    async with house.daemon() as service:
+async def test_removed_with_its_files(host: FakeHost) -> None:
+    async with host.daemon() as service:
         first = await start(service)
         await write(service, first, "/workspace/a", b"x")
         await service.destroy(first)
-        house.driver.inject("remove_workspace", error=DriverTransient("busy"))
+        host.driver.inject("remove_workspace", error=DriverTransient("busy"))
         with pytest.raises(DriverTransient):
             await service.workspaces.delete("home", caller=ROOT)
         with pytest.raises(Conflict, match="being removed"):
             await start(service)
         assert await service.workspaces.list(caller=ROOT) == []
         await tick(service)
-        assert list((house.root / "workspaces").iterdir()) == []
+        assert list((host.root / "workspaces").iterdir()) == []
         second = await start(service)
         with pytest.raises(Exception, match="/workspace/a"):
             await read(service, second, "/workspace/a")
 
 
-async def test_a_copy_has_the_files_and_not_the_workspace(house: House) -> None:
-    async with house.daemon() as service:
+async def test_a_copy_has_the_files_and_not_the_workspace(host: FakeHost) -> None:
+    async with host.daemon() as service:
         first = await start(service)
         await write(service, first, "/workspace/a", b"x")
         copy = await fork(service, first)
@@ -118,11 +118,11 @@ async def test_a_copy_has_the_files_and_not_the_workspace(house: House) -> None:
         assert await read(service, first, "/workspace/a") == b"x"
 
 
-async def test_it_is_not_taken_from_the_dead(house: House) -> None:
-    async with house.daemon() as service:
+async def test_it_is_not_taken_from_the_dead(host: FakeHost) -> None:
+    async with host.daemon() as service:
         first = await start(service)
-        await house.driver.kill(first)
-        await until(lambda: house.is_in(first, Status.ERROR), "it is dead")
+        await host.driver.kill(first)
+        await until(lambda: host.is_in(first, Status.ERROR), "it is dead")
         with pytest.raises(Conflict, match=first):
             await start(service)
         await service.revive(first)

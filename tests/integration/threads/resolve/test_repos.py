@@ -15,7 +15,7 @@ from holdfast.threads.resolve import repos
 from holdfast.threads.types import How, Repo, ThreadOptions
 from holdfast.vocabulary.turn_events import Kind
 from support.daemons.daemon import unusable_driver
-from support.threads.real_threads import REAL, RealDesk, Town, open_town
+from support.threads.real_threads import REAL, RealSite, RealThreadDaemon, open_real_site
 from support.threads.threads import REF
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -33,73 +33,73 @@ URL = "file:///workspace/seed.git"
 
 
 @pytest.fixture(scope="module")
-def town() -> Iterator[Town]:
+def site() -> Iterator[RealSite]:
     reason = unusable_driver()
     if reason:
         pytest.skip(f"NO REPOSITORY IS CLONED: {reason}")
-    with open_town() as town:
-        yield town
+    with open_real_site() as site:
+        yield site
 
 
 @pytest.fixture
-async def desk(town: Town) -> AsyncIterator[RealDesk]:
-    async with town.daemon(replace(REAL, retry_seconds=0.05)) as desk:
-        yield desk
+async def daemon(site: RealSite) -> AsyncIterator[RealThreadDaemon]:
+    async with site.daemon(replace(REAL, retry_seconds=0.05)) as daemon:
+        yield daemon
 
 
-async def sh(desk: RealDesk, session_id: str, command: str) -> str:
-    done = await desk.sessions.exec(session_id, ExecRequest(f"cd /workspace; {command}"), idempotency_key=None)
+async def sh(daemon: RealThreadDaemon, session_id: str, command: str) -> str:
+    done = await daemon.sessions.exec(session_id, ExecRequest(f"cd /workspace; {command}"), idempotency_key=None)
     assert done.exit_code == 0, done.output
     return done.output.decode()
 
 
-async def _events(desk: RealDesk, text: str) -> list[ThreadEventRow]:
-    turn = await desk.talk(text)
-    return [event for event in await desk.events() if event.turn_id == turn.row.id and event.kind == Kind.TOOL_UPDATE]
+async def _events(daemon: RealThreadDaemon, text: str) -> list[ThreadEventRow]:
+    turn = await daemon.talk(text)
+    return [event for event in await daemon.events() if event.turn_id == turn.row.id and event.kind == Kind.TOOL_UPDATE]
 
 
-async def clone(desk: RealDesk, session_id: str, repo: Repo, seconds: float = SECONDS) -> None:
-    await repos.clone(desk.sessions.processes, session_id, repo, {}, seconds=seconds)
+async def clone(daemon: RealThreadDaemon, session_id: str, repo: Repo, seconds: float = SECONDS) -> None:
+    await repos.clone(daemon.sessions.processes, session_id, repo, {}, seconds=seconds)
 
 
-async def test_a_thread_gets_its_repository(desk: RealDesk, town: Town) -> None:
+async def test_a_thread_gets_its_repository(daemon: RealThreadDaemon, site: RealSite) -> None:
     """The origin is in the sandbox itself, so the first try cannot find it."""
     options = ThreadOptions(repo=Repo(URL))
     with pytest.raises(RepoFailed, match=r"could not be cloned: fatal: .*/workspace/seed\.git"):
-        await desk.threads.resolve(REF, options)
-    thread = await desk.threads.get(REF)
+        await daemon.threads.resolve(REF, options)
+    thread = await daemon.threads.get(REF)
     assert thread.row.session_id is not None
     assert thread.row.last_error is not None and thread.row.last_error.startswith("repo_failed: ")
-    assert await sh(desk, thread.row.session_id, "ls -A") == "output\n"  # nothing is left of three tries
-    await sh(desk, thread.row.session_id, SEED)
-    assert (await desk.threads.resolve(REF)).how is How.RESUMED  # its agent was never started
-    assert await sh(desk, thread.row.session_id, "cat seed/file; ls -A | grep clone || true") == "three\n"
-    row = await desk.tools.store.threads.get(thread.row.id)
+    assert await sh(daemon, thread.row.session_id, "ls -A") == "output\n"  # nothing is left of three tries
+    await sh(daemon, thread.row.session_id, SEED)
+    assert (await daemon.threads.resolve(REF)).how is How.RESUMED  # its agent was never started
+    assert await sh(daemon, thread.row.session_id, "cat seed/file; ls -A | grep clone || true") == "three\n"
+    row = await daemon.tools.store.threads.get(thread.row.id)
     assert row.workspace == {"session_id": thread.row.session_id, "workdir": "/workspace/seed", "repo": URL}
-    running = await desk.sessions.processes.list(thread.row.session_id)
+    running = await daemon.sessions.processes.list(thread.row.session_id)
     assert not [view for view in running if "holdfast-clone" in view.cmd]
 
     # The agent works there. It was given once: what became of it is the user's, and no reason not to start again.
-    assert "/workspace/seed" in str([event.data for event in await _events(desk, "run pwd")])
-    await sh(desk, thread.row.session_id, "rm -r seed")
-    await desk.threads.resolve(REF)
-    assert "seed\n" not in await sh(desk, thread.row.session_id, "ls")
-    await town.kill_agent(desk, thread.row.session_id)
-    await desk.threads.resolve(REF)
-    assert await sh(desk, thread.row.session_id, "ls -A seed") == ""
+    assert "/workspace/seed" in str([event.data for event in await _events(daemon, "run pwd")])
+    await sh(daemon, thread.row.session_id, "rm -r seed")
+    await daemon.threads.resolve(REF)
+    assert "seed\n" not in await sh(daemon, thread.row.session_id, "ls")
+    await site.kill_agent(daemon, thread.row.session_id)
+    await daemon.threads.resolve(REF)
+    assert await sh(daemon, thread.row.session_id, "ls -A seed") == ""
 
-    town.delete(thread.row.session_id)
+    site.delete(thread.row.session_id)
     with pytest.raises(RepoFailed):  # a new sandbox is given it anew
-        await desk.threads.resolve(REF)
-    assert (await desk.threads.get(REF)).row.session_id != thread.row.session_id
-    await desk.threads.delete(REF)
+        await daemon.threads.resolve(REF)
+    assert (await daemon.threads.get(REF)).row.session_id != thread.row.session_id
+    await daemon.threads.delete(REF)
 
 
-async def test_cloning(desk: RealDesk) -> None:
+async def test_cloning(daemon: RealThreadDaemon) -> None:
     ref = ThreadRef(REF.owner, "dm:clones")
-    session = (await desk.threads.resolve(ref)).session_id
-    assert (await sh(desk, session, "ls -d output/display")) == "output/display\n"
-    await sh(desk, session, SEED)
+    session = (await daemon.threads.resolve(ref)).session_id
+    assert (await sh(daemon, session, "ls -d output/display")) == "output/display\n"
+    await sh(daemon, session, SEED)
 
     # At a branch, a tag, and a branch that begins at a tag.
     for repo, head in [
@@ -107,36 +107,38 @@ async def test_cloning(desk: RealDesk) -> None:
         (Repo(URL, ref="first"), "one HEAD"),
         (Repo(URL, "main", "first"), "one main"),
     ]:
-        await clone(desk, session, repo)
-        told = await sh(desk, session, "cd seed; echo $(cat file) $(git rev-parse --abbrev-ref HEAD); rm -rf ../seed")
+        await clone(daemon, session, repo)
+        told = await sh(daemon, session, "cd seed; echo $(cat file) $(git rev-parse --abbrev-ref HEAD); rm -rf ../seed")
         assert told == f"{head}\n"
 
     # What is there is left alone, whatever it is.
-    await sh(desk, session, "mkdir seed; echo mine > seed/file")
-    await clone(desk, session, Repo(URL))
-    assert await sh(desk, session, "cat seed/file; rm -r seed") == "mine\n"
+    await sh(daemon, session, "mkdir seed; echo mine > seed/file")
+    await clone(daemon, session, Repo(URL))
+    assert await sh(daemon, session, "cat seed/file; rm -r seed") == "mine\n"
 
     # What a crash has left is cleared away, and git that still runs is waited for.
-    await sh(desk, session, "mkdir .holdfast-clone.1; echo half > .holdfast-clone.1/file")
+    await sh(daemon, session, "mkdir .holdfast-clone.1; echo half > .holdfast-clone.1/file")
     slow = ProcessRequest(argv=["/bin/sh", "-c", "while [ ! -e go ]; do sleep 0.1; done", "holdfast-clone"])
-    await desk.sessions.processes.start(session, slow, idempotency_key=None)
-    waiting = asyncio.create_task(clone(desk, session, Repo(URL)))
-    await sh(desk, session, "sleep 0.5; ls -d .holdfast-clone.1; touch go")
+    await daemon.sessions.processes.start(session, slow, idempotency_key=None)
+    waiting = asyncio.create_task(clone(daemon, session, Repo(URL)))
+    await sh(daemon, session, "sleep 0.5; ls -d .holdfast-clone.1; touch go")
     await waiting
-    assert await sh(desk, session, "cat seed/file; ls -A | grep clone || true; rm -r seed") == "three\n"
+    assert await sh(daemon, session, "cat seed/file; ls -A | grep clone || true; rm -r seed") == "three\n"
 
     # A commit that is not there, a host that is not there, and a clone that takes too long.
     with pytest.raises(RepoFailed, match="could not be cloned"):
-        await clone(desk, session, Repo(URL, ref="no-such-tag"))
+        await clone(daemon, session, Repo(URL, ref="no-such-tag"))
     with pytest.raises(RepoFailed, match=r"http://127\.0\.0\.1:1/seed\.git could not be cloned: fatal: unable"):
-        await clone(desk, session, Repo("http://127.0.0.1:1/seed.git"))
-    await sh(desk, session, "mkfifo /tmp/never; git config --global core.hooksPath /tmp")
-    await sh(desk, session, "printf '#!/bin/sh\\ncat /tmp/never\\n' > /tmp/post-checkout; chmod +x /tmp/post-checkout")
+        await clone(daemon, session, Repo("http://127.0.0.1:1/seed.git"))
+    await sh(daemon, session, "mkfifo /tmp/never; git config --global core.hooksPath /tmp")
+    await sh(
+        daemon, session, "printf '#!/bin/sh\\ncat /tmp/never\\n' > /tmp/post-checkout; chmod +x /tmp/post-checkout"
+    )
     with pytest.raises(RepoFailed, match="took longer than 2 s"):
-        await clone(desk, session, Repo(URL), seconds=2.0)
-    assert not [view for view in await desk.sessions.processes.list(session) if "holdfast-clone" in view.cmd]
-    assert await sh(desk, session, "ls -d seed || true") in (
+        await clone(daemon, session, Repo(URL), seconds=2.0)
+    assert not [view for view in await daemon.sessions.processes.list(session) if "holdfast-clone" in view.cmd]
+    assert await sh(daemon, session, "ls -d seed || true") in (
         "",
         "ls: cannot access 'seed': No such file or directory\n",
     )
-    await desk.threads.delete(ref)
+    await daemon.threads.delete(ref)

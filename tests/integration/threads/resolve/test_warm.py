@@ -20,8 +20,8 @@ from holdfast.threads.resolve.warm import POOL
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import How, ThreadOptions
 from holdfast.vocabulary.models import Model, Wire
-from support.house import DEFAULTS, tick
-from support.threads.threads import QUICK, REF, Desk, Shelf, Street
+from support.fake_host import DEFAULTS, tick
+from support.threads.threads import QUICK, REF, FakeSite, Shelf, ThreadDaemon
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -44,45 +44,45 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @asynccontextmanager
-async def pooled(street: Street, size: int = SIZE, **settings: object) -> AsyncIterator[Desk]:
-    street.session_settings = replace(DEFAULTS, warm_pool={POOL: size}, **settings)  # type: ignore[arg-type]  # its own
-    async with street.daemon() as desk:
-        await full(desk, size)
-        yield desk
+async def pooled(site: FakeSite, size: int = SIZE, **settings: object) -> AsyncIterator[ThreadDaemon]:
+    site.session_settings = replace(DEFAULTS, warm_pool={POOL: size}, **settings)  # type: ignore[arg-type]  # its own
+    async with site.daemon() as daemon:
+        await full(daemon, size)
+        yield daemon
 
 
-async def full(desk: Desk, size: int = SIZE) -> None:
-    await until(lambda: len(waiting(desk)) == size, "the pool is full")
+async def full(daemon: ThreadDaemon, size: int = SIZE) -> None:
+    await until(lambda: len(waiting(daemon)) == size, "the pool is full")
 
 
-def waiting(desk: Desk) -> list[str]:
-    return [ready.id for ready in desk.sessions._pool._pool.ready(POOL)]
+def waiting(daemon: ThreadDaemon) -> list[str]:
+    return [ready.id for ready in daemon.sessions._pool._pool.ready(POOL)]
 
 
-async def test_a_new_thread_finds_its_agent_up(street: Street, starts: list[str]) -> None:
-    async with pooled(street) as desk:
-        ready = waiting(desk)
+async def test_a_new_thread_finds_its_agent_up(site: FakeSite, starts: list[str]) -> None:
+    async with pooled(site) as daemon:
+        ready = waiting(daemon)
         assert starts == ready
-        made = await desk.threads.resolve(REF)
+        made = await daemon.threads.resolve(REF)
         assert (made.how, made.session_id) == (How.CREATED, ready[0])
-        turn = await desk.talk("say hello")
+        turn = await daemon.talk("say hello")
         assert (turn.row.stop_reason, (turn.row.answer or "").strip()) == ("end_turn", "hello")
-        session = await desk.sessions.get(made.session_id)
+        session = await daemon.sessions.get(made.session_id)
         assert (session.metadata, session.owner) == ({"thread": REF.key}, ROOT.owner)
-        await full(desk)
+        await full(daemon)
         assert Counter(starts)[ready[0]] == 1, "it was not started again"
-        assert street.metric("holdfast_pool_creates_total", result="hit") == 1
-        await desk.sessions.destroy(made.session_id)
-        again = await desk.threads.resolve(REF)
+        assert site.metric("holdfast_pool_creates_total", result="hit") == 1
+        await daemon.sessions.destroy(made.session_id)
+        again = await daemon.threads.resolve(REF)
         assert (again.how, again.session_id) == (How.RECREATED, ready[1])
 
 
-async def test_each_thread_has_its_own(street: Street) -> None:
-    async with pooled(street) as desk:
+async def test_each_thread_has_its_own(site: FakeSite) -> None:
+    async with pooled(site) as daemon:
         refs = [ThreadRef(f"owner-{n}", "dm:1") for n in range(6)]
-        made = await asyncio.gather(*(desk.threads.resolve(ref) for ref in refs))
+        made = await asyncio.gather(*(daemon.threads.resolve(ref) for ref in refs))
         assert len({one.session_id for one in made}) == len(refs)
-        assert {(await desk.sessions.get(one.session_id)).owner for one in made} == {ref.owner for ref in refs}
+        assert {(await daemon.sessions.get(one.session_id)).owner for one in made} == {ref.owner for ref in refs}
 
 
 @pytest.mark.parametrize(
@@ -99,54 +99,54 @@ async def test_each_thread_has_its_own(street: Street) -> None:
     ],
     ids=str,
 )
-async def test_a_thread_that_is_set_up_otherwise_gets_another(street: Street, options: ThreadOptions) -> None:
-    async with pooled(street) as desk:
-        ready = waiting(desk)
-        made = await desk.threads.resolve(REF, options)
-        assert made.session_id not in ready and waiting(desk) == ready
-        assert (await desk.talk("say hello")).row.stop_reason == "end_turn"
+async def test_a_thread_that_is_set_up_otherwise_gets_another(site: FakeSite, options: ThreadOptions) -> None:
+    async with pooled(site) as daemon:
+        ready = waiting(daemon)
+        made = await daemon.threads.resolve(REF, options)
+        assert made.session_id not in ready and waiting(daemon) == ready
+        assert (await daemon.talk("say hello")).row.stop_reason == "end_turn"
 
 
-async def test_other_channels_ceilings_and_plain_sessions_get_another(street: Street) -> None:
-    async with pooled(street) as desk:
-        ready = waiting(desk)
-        channel = await desk.threads.resolve(REF, channel="telegram:1")
-        low = await desk.threads.resolve(ThreadRef("ada", "dm:1", None, Ceilings(max_pids=32)))
-        session = await desk.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT)
+async def test_other_channels_ceilings_and_plain_sessions_get_another(site: FakeSite) -> None:
+    async with pooled(site) as daemon:
+        ready = waiting(daemon)
+        channel = await daemon.threads.resolve(REF, channel="telegram:1")
+        low = await daemon.threads.resolve(ThreadRef("ada", "dm:1", None, Ceilings(max_pids=32)))
+        session = await daemon.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT)
         assert not {channel.session_id, low.session_id, session.id} & set(ready)
-        assert waiting(desk) == ready
+        assert waiting(daemon) == ready
 
 
-async def test_what_its_owner_may_not_have_is_not_given_by_the_pool(street: Street, starts: list[str]) -> None:
+async def test_what_its_owner_may_not_have_is_not_given_by_the_pool(site: FakeSite, starts: list[str]) -> None:
     """The brief of the pool is that of nobody in particular; who has another one has his agent started with it."""
-    street.models = [Model("a", name, (Wire.CHAT,)) for name in ("one", "two")]
-    street.session_settings = replace(DEFAULTS, warm_pool={POOL: 1})
+    site.models = [Model("a", name, (Wire.CHAT,)) for name in ("one", "two")]
+    site.session_settings = replace(DEFAULTS, warm_pool={POOL: 1})
     defaults = AgentDefaults(owner_models={"ada": ("a/two",)})
-    async with street.daemon(replace(QUICK, agents=defaults)) as desk:
-        desk.agent.restarts_for_a_new_brief = True
-        await full(desk, 1)
-        [ready] = waiting(desk)
-        made = await desk.threads.resolve(ThreadRef("ada", "dm:1"))
+    async with site.daemon(replace(QUICK, agents=defaults)) as daemon:
+        daemon.agent.restarts_for_a_new_brief = True
+        await full(daemon, 1)
+        [ready] = waiting(daemon)
+        made = await daemon.threads.resolve(ThreadRef("ada", "dm:1"))
         assert made.session_id == ready
         assert Counter(starts)[ready] == 2
-        [home] = [home for home in street.agents.homes() if home.sandbox is street.house.world.sandboxes[ready]]
+        [home] = [home for home in site.agents.homes() if home.sandbox is site.host.world.sandboxes[ready]]
         assert home.process is not None and [model.id for model in home.process.brief.models] == ["a/two"]
 
 
-async def test_a_change_of_what_agents_are_told_empties_it(street: Street) -> None:
-    async with pooled(street) as desk:
-        old = set(waiting(desk))
-        await tick(desk.sessions)
-        assert set(waiting(desk)) == old, "nothing has changed"
-        desk.threads._briefs._models = Shelf([Model("a", "one", (Wire.CHAT,))])
-        await tick(desk.sessions)
-        await until(lambda: not old & street.house.world.sandboxes.keys(), "the old ones are destroyed")
-        await full(desk)
-        assert (await desk.threads.resolve(REF)).session_id not in old
+async def test_a_change_of_what_agents_are_told_empties_it(site: FakeSite) -> None:
+    async with pooled(site) as daemon:
+        old = set(waiting(daemon))
+        await tick(daemon.sessions)
+        assert set(waiting(daemon)) == old, "nothing has changed"
+        daemon.threads._briefs._models = Shelf([Model("a", "one", (Wire.CHAT,))])
+        await tick(daemon.sessions)
+        await until(lambda: not old & site.host.world.sandboxes.keys(), "the old ones are destroyed")
+        await full(daemon)
+        assert (await daemon.threads.resolve(REF)).session_id not in old
 
 
 async def test_an_agent_that_cannot_be_started_ahead(
-    street: Street, starts: list[str], monkeypatch: pytest.MonkeyPatch
+    site: FakeSite, starts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sandbox alone is warm; the thread starts its agent, or says why it cannot."""
     good = FakeAgent.start
@@ -155,33 +155,33 @@ async def test_an_agent_that_cannot_be_started_ahead(
         raise AgentDown("not now")
 
     monkeypatch.setattr(FakeAgent, "start", fail)
-    async with pooled(street) as desk:
-        ready = waiting(desk)
+    async with pooled(site) as daemon:
+        ready = waiting(daemon)
         monkeypatch.setattr(FakeAgent, "start", good)
-        assert (await desk.threads.resolve(REF)).session_id == ready[0]
+        assert (await daemon.threads.resolve(REF)).session_id == ready[0]
         assert ready[0] in starts
 
 
-async def test_a_refused_thread_costs_no_sandbox(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pooled(street, max_sessions=1) as desk:
+async def test_a_refused_thread_costs_no_sandbox(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pooled(site, max_sessions=1) as daemon:
         monkeypatch.setattr("holdfast.sessions.pool.keeper._WARM_PAUSE_SECONDS", 60.0)  # nothing takes its place
-        await desk.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT)
-        ready = waiting(desk)
+        await daemon.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT)
+        ready = waiting(daemon)
         with pytest.raises(HoldfastError) as caught:
-            await desk.threads.resolve(REF)
+            await daemon.threads.resolve(REF)
         assert isinstance(caught.value, TooManySessions)
-        assert sorted(waiting(desk)) == sorted(ready)
+        assert sorted(waiting(daemon)) == sorted(ready)
 
 
-async def test_a_pooled_agent_that_dies_is_started_by_the_thread(street: Street, starts: list[str]) -> None:
-    async with pooled(street) as desk:
-        ready = waiting(desk)
-        street.agents.kill(ready[0])
-        assert (await desk.threads.resolve(REF)).session_id == ready[0]
+async def test_a_pooled_agent_that_dies_is_started_by_the_thread(site: FakeSite, starts: list[str]) -> None:
+    async with pooled(site) as daemon:
+        ready = waiting(daemon)
+        site.agents.kill(ready[0])
+        assert (await daemon.threads.resolve(REF)).session_id == ready[0]
         assert Counter(starts)[ready[0]] == 2
 
 
-async def test_an_orderly_end_leaves_none(street: Street) -> None:
-    async with pooled(street):
-        assert len(street.sandboxes()) == SIZE
-    assert street.sandboxes() == []
+async def test_an_orderly_end_leaves_none(site: FakeSite) -> None:
+    async with pooled(site):
+        assert len(site.sandboxes()) == SIZE
+    assert site.sandboxes() == []

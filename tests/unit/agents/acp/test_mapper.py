@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.agents.acp.mapper import AcpMapper, Ended, Quirks, Refuse, Step
-from holdfast.agents.acp.permission import Asked
+from holdfast.agents.acp.permission import PermissionRequest
 from holdfast.agents.acp.presets import PRESETS
 from holdfast.agents.supervisor.lines import BROKE, CUT, WENT_ON, JsonObject
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent, check
@@ -201,7 +201,7 @@ def test_a_permission_is_asked_for_with_what_the_tool_is() -> None:
     )
     assert kinds(steps) == ["message.part.tool-update"]
     asked = steps[-1]
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, PermissionRequest)
     assert (asked.id, asked.number, asked.tool, asked.argument) == (7, 1, "bash", "rm -r a")
     assert [option["id"] for option in asked.event_options()] == ["allow", "allow_always", "deny"]
     chosen = [asked.outcome(one) for one in ("allow", "allow_always", "deny", "what?", "canceled")]
@@ -222,7 +222,7 @@ def test_a_command_as_a_list_of_words_is_the_line_that_bash_is_given() -> None:
     wanted = {"toolCallId": "t", "kind": "execute", "rawInput": {"command": ["/bin/bash", "-lc", "git push"]}}
     params = {"sessionId": SESSION, "toolCall": wanted, "options": []}
     asked = turn.feed({"id": 1, "method": "session/request_permission", "params": params})[-1]
-    assert isinstance(asked, Asked) and asked.argument == "git push"
+    assert isinstance(asked, PermissionRequest) and asked.argument == "git push"
 
 
 def test_a_request_that_nobody_knows_is_refused() -> None:

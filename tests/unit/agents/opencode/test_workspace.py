@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.agents.base import AgentSessionId, Place, Sandbox
+from holdfast.agents.base import ConversationId, Place, Sandbox
 from holdfast.agents.http import Document, HttpReply
-from holdfast.agents.opencode import workspace
+from holdfast.agents.opencode import adapter
 from holdfast.agents.opencode.server import Servers
 from holdfast.agents.supervisor import AgentProcess
 from holdfast.errors import AgentFailed
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 PLACE = Place("ses_1", cast(Sandbox, None))
 FOUND = cast(AgentProcess, None)
-SESSION = AgentSessionId("ses_0123456789")
+SESSION = ConversationId("ses_0123456789")
 
 
 class Answering:
@@ -38,13 +38,15 @@ async def test_patches_become_one_diff() -> None:
     path = f"/session/{SESSION}/diff?messageID=msg_1"
     patches: Document = [{"file": "a", "patch": "--- a\n+++ b\n"}, {"file": "binary"}, {"file": "c", "patch": "--- c"}]
     servers = cast(Servers, Answering({path: patches}))
-    assert await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1", changed=True) == "--- a\n+++ b\n--- c\n"
+    assert await adapter.list_changes(servers, PLACE, FOUND, SESSION, "msg_1", changed=True) == "--- a\n+++ b\n--- c\n"
 
 
 async def test_a_diff_that_is_not_there_yet_is_waited_for() -> None:
     path = f"/session/{SESSION}/diff?messageID=msg_1"
     server = Answering({path: []})
-    waiting = asyncio.ensure_future(workspace.diff(cast(Servers, server), PLACE, FOUND, SESSION, "msg_1", changed=True))
+    waiting = asyncio.ensure_future(
+        adapter.list_changes(cast(Servers, server), PLACE, FOUND, SESSION, "msg_1", changed=True)
+    )
     await asyncio.wait_for(server.asked.wait(), 10)
     assert not waiting.done()
     server.answers = {path: [{"patch": "+late"}]}
@@ -54,4 +56,4 @@ async def test_a_diff_that_is_not_there_yet_is_waited_for() -> None:
 async def test_a_list_that_is_none() -> None:
     servers = cast(Servers, Answering({}))
     with pytest.raises(AgentFailed):
-        await workspace.diff(servers, PLACE, FOUND, SESSION, "msg_1", changed=False)
+        await adapter.list_changes(servers, PLACE, FOUND, SESSION, "msg_1", changed=False)

@@ -2,7 +2,7 @@
 
 from holdfast.agents.acp.position import Position
 from holdfast.agents.base import START, AgentEvent
-from holdfast.agents.sandbox_agent.remains import after, ending
+from holdfast.agents.sandbox_agent.scribe import after_cursor, ending
 from holdfast.vocabulary.turn_events import Kind, StopReason, TurnEvent
 
 BEGUN = AgentEvent(Position(-1, 1).cursor, TurnEvent(Kind.MESSAGE_CREATE, {"message_id": "m", "role": "agent"}))
@@ -23,8 +23,8 @@ CLOSED = AgentEvent(
 def test_who_reads_on_is_told_the_rest() -> None:
     known = [BEGUN, TEXT, tool(6, "t", "running"), ASKED, CLOSED]
     for count, cursor in enumerate([START, *(told.cursor for told in known)]):
-        assert after(known, cursor) == known[count:]
-    assert after(known, Position(7, 3).cursor) == known[3:]  # between two of them
+        assert after_cursor(known, cursor) == known[count:]
+    assert after_cursor(known, Position(7, 3).cursor) == known[3:]  # between two of them
 
 
 def test_what_was_open_is_closed_at_the_end() -> None:
@@ -35,7 +35,7 @@ def test_what_was_open_is_closed_at_the_end() -> None:
     assert rest[-1].event.data["reason"] == "error" and "error" in rest[-1].event.data
     cursors = [told.cursor for told in [*known, *rest]]
     assert len(set(cursors)) == len(cursors)
-    assert after([*known, *rest], ASKED.cursor) == rest
+    assert after_cursor([*known, *rest], ASKED.cursor) == rest
 
 
 def test_an_abort_has_no_error() -> None:

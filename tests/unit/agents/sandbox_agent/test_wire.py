@@ -13,7 +13,7 @@ from holdfast.agents.base import Place, Sandbox
 from holdfast.agents.http import ServerSentEvent
 from holdfast.agents.sandbox_agent.server import AcpServer
 from holdfast.agents.sandbox_agent.wire import EXITED, LAST, HttpSupervisor
-from holdfast.agents.supervisor import Line, Timeouts
+from holdfast.agents.supervisor import OutputLine, Timeouts
 from holdfast.agents.supervisor.lines import BROKE, CUT
 from holdfast.errors import AgentDown, AgentError, ProcessNotFound
 from holdfast.protocol.messages import BROKE as BROKE_OFF
@@ -103,7 +103,7 @@ async def said_to(wired: Wired, box: Box, offset: int) -> list[object]:
     found: list[object] = []
     async with contextlib.aclosing(wired.follow(place_with(box), VIEW.process_id, offset, 10)) as items:
         async for item in items:
-            found.append(item.start if isinstance(item, Line) and item.message not in (BROKE, CUT) else item)
+            found.append(item.start if isinstance(item, OutputLine) and item.message not in (BROKE, CUT) else item)
     return found
 
 
@@ -111,8 +111,8 @@ def place_with(box: Box) -> Place:
     return Place("ses_1", cast(Sandbox, box))
 
 
-def cut_before(number: int) -> Line:
-    return Line(number, number, CUT)
+def cut_before(number: int) -> OutputLine:
+    return OutputLine(number, number, CUT)
 
 
 def ended(found: Sequence[object]) -> bool:
@@ -189,7 +189,7 @@ async def test_of_what_was_heard_as_it_was_said_nobody_asks_the_tap() -> None:
     wired._hear_from(place_with(box), VIEW, 3)
     async with contextlib.aclosing(wired.follow(place_with(box), VIEW.process_id, 3, 10)) as items:
         heard = [await anext(items) for _ in range(4)]
-    assert [item.start for item in heard if isinstance(item, Line)] == [4, 5, 6] and box.processes.reads == 0
+    assert [item.start for item in heard if isinstance(item, OutputLine)] == [4, 5, 6] and box.processes.reads == 0
 
 
 async def test_a_word_that_this_daemon_has_left_is_asked_for() -> None:
@@ -201,11 +201,11 @@ async def test_a_word_that_this_daemon_has_left_is_asked_for() -> None:
         heard = [await anext(items) for _ in range(3)]
         box.processes.words = 2
         heard += [await anext(items) for _ in range(3)]
-    assert heard[1:] == [line(4), line(5), Line(6, 6, BROKE), Line(6, 6, CUT), line(6)]
+    assert heard[1:] == [line(4), line(5), OutputLine(6, 6, BROKE), OutputLine(6, 6, CUT), line(6)]
 
 
-def line(number: int) -> Line:
-    return Line(number, number + 1, {"n": number})
+def line(number: int) -> OutputLine:
+    return OutputLine(number, number + 1, {"n": number})
 
 
 async def test_events_come_once_though_they_are_repeated() -> None:
@@ -265,8 +265,8 @@ async def test_what_the_server_itself_refuses_is_answered_though_no_event_comes_
     async with asyncio.timeout(5), contextlib.aclosing(wired.follow(place, VIEW.process_id, 3, 10)) as items:
         async for item in items:
             told.append(item)
-            if isinstance(item, Line):
+            if isinstance(item, OutputLine):
                 break
     error = {"code": -32603, "message": "503"}
-    assert told[-1] == Line(3, 3, {"jsonrpc": "2.0", "id": "holdfast-1", "error": error})
+    assert told[-1] == OutputLine(3, 3, {"jsonrpc": "2.0", "id": "holdfast-1", "error": error})
     assert heard == []

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from holdfast.agents.supervisor.breaker import WINDOW_SECONDS, Breaker
-from holdfast.agents.supervisor.launch import Launch, Mark, mark_of
+from holdfast.agents.supervisor.breaker import WINDOW_SECONDS, StartBreaker
+from holdfast.agents.supervisor.launch import Launch, LaunchMark, mark_of
 
 LAUNCH = Launch("codex", ["codex-acp", "a b"], {"A": "1"}, {"config": b"x"})
 
 
 def test_a_command_tells_who_it_is() -> None:
     command = LAUNCH.command("0123456789abcdef", 7)
-    assert mark_of(command) == Mark("codex", "0123456789abcdef", 7, LAUNCH.digest)
+    assert mark_of(command) == LaunchMark("codex", "0123456789abcdef", 7, LAUNCH.digest)
     assert command.endswith("exec codex-acp 'a b'")
     assert mark_of(f"echo {command}") is None
     assert mark_of("sleep 1") is None
@@ -29,7 +29,7 @@ def test_any_change_is_another_digest() -> None:
 
 def test_three_failures_close_it_until_the_window_has_passed() -> None:
     now = 1000.0
-    breaker = Breaker(lambda: now)
+    breaker = StartBreaker(lambda: now)
     pauses = []
     for number in range(3):
         assert breaker.closed_for == 0
@@ -43,7 +43,7 @@ def test_three_failures_close_it_until_the_window_has_passed() -> None:
 
 def test_failures_count_within_the_window_however_many_starts_went_well_between() -> None:
     now = [5.0]
-    breaker = Breaker(lambda: now[-1])
+    breaker = StartBreaker(lambda: now[-1])
     for at in (5.0, 300.0, 700.0):
         now.append(at)
         assert breaker.closed_for == 0

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from holdfast.agents.supervisor.lines import BROKE, CUT, MOST_LINE_BYTES, WENT_ON, Line, Lines, lines_of
+from holdfast.agents.supervisor.lines import BROKE, CUT, MOST_LINE_BYTES, WENT_ON, Lines, OutputLine, lines_of
 from holdfast.protocol import messages
 from holdfast.protocol.messages import STDERR, STDOUT
 from holdfast.sessions.use.follow import Chunk
@@ -48,7 +48,11 @@ def test_a_cut_is_a_line_with_a_place_of_its_own() -> None:
     at = 104 + len(words)
     whole, *behind = lines.feed(Chunk(STDOUT, at, b': 1}\n{"c": 2}\n'))
     assert (whole.start, whole.end, whole.message) == (100, at + 5, {"b": 1})
-    assert behind == [Line(at + 5, at + 5, BROKE), Line(at + 5, at + 5, WENT_ON), Line(at + 5, at + 14, {"c": 2})]
+    assert behind == [
+        OutputLine(at + 5, at + 5, BROKE),
+        OutputLine(at + 5, at + 5, WENT_ON),
+        OutputLine(at + 5, at + 14, {"c": 2}),
+    ]
 
 
 def test_a_line_whose_beginning_is_lost_is_none() -> None:

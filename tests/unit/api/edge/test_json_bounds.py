@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.api.edge.json_bounds import MOST_DEPTH, MOST_NAMES, MOST_VALUES, check_json, steps
-from holdfast.api.wire.json_text import JsonText
+from holdfast.api.wire.json_text import JsonString
 from holdfast.api.wire.pieces import list_reply, object_pieces
 from holdfast.errors import BadInput
 
@@ -70,7 +70,7 @@ def test_each_step_is_short(filling: bytes) -> None:
 @given(st.text(), st.integers(1, 9), st.booleans())
 def test_a_text_in_any_chunks(text: str, size: int, ascii_only: bool) -> None:
     raw = json.dumps(text, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")[1:] + b', "rest"'
-    reader = JsonText()
+    reader = JsonString()
     read = b""
     for at in range(0, len(raw), size):
         if reader.rest is not None:
@@ -83,7 +83,7 @@ def test_a_text_in_any_chunks(text: str, size: int, ascii_only: bool) -> None:
 @pytest.mark.parametrize("raw", [b"\n", b"\\x", b"\\u12g4", b"\xff\xff", b'\\ud800"', b'\\ud800a"', b'\\udc00"'])
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_a_text_that_is_none(raw: bytes, size: int) -> None:
-    reader = JsonText()
+    reader = JsonString()
     with pytest.raises(ValueError):
         for at in range(0, len(raw), size):
             reader.feed(raw[at : at + size])

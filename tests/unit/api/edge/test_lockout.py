@@ -1,37 +1,29 @@
 """What takes long ends with its key: WebSockets and streams stop at their next message, plain answers do not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
 from fastapi import FastAPI, WebSocket
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
-from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
-from fakes.api_server import KEY
-from fakes.key_store import key_ring
-from fakes.session_service import FakeSessions
+from holdfast.api.edge.access import Access
 from holdfast.api.edge.auth import Guard
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Caller
 from holdfast.callers.types import Scope as KeyScope
+from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest
-from support.house import until
+from support.api_host import KEY, ApiHost
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 PATH = "/v1/sessions/{session_id}/terminal"
-
-
-@pytest.fixture(autouse=True)
-def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With a WebSocket among the routes."""
-    rule = {"WS": ((compile_path(PATH)[0], KeyScope.USE),), "GET": ((compile_path("/v1/stream")[0], KeyScope.READ),)}
-    monkeypatch.setattr("holdfast.api.edge.access._RULES", rule)
-    yield
+ACCESS = Access({f"WS {PATH}": KeyScope.USE, "GET /v1/stream": KeyScope.READ})
 
 
 class Socket:
@@ -61,12 +53,12 @@ class Socket:
 
 
 @pytest.fixture
-def keys() -> KeyRing:
-    return key_ring(KEY)
+def sessions(host: ApiHost) -> SessionService:
+    return host.sessions
 
 
 @pytest.fixture
-def guarded(keys: KeyRing, sessions: FakeSessions) -> Guard:
+def guarded(keys: KeyRing, sessions: SessionService) -> Guard:
     app = FastAPI()
 
     @app.websocket(PATH)
@@ -79,10 +71,10 @@ def guarded(keys: KeyRing, sessions: FakeSessions) -> Guard:
     async def unknown(socket: WebSocket) -> None:
         await socket.accept()
 
-    return Guard(app, keys=keys, sessions=sessions)
+    return Guard(app, keys=keys, sessions=sessions, access=ACCESS)
 
 
-async def ada(keys: KeyRing, sessions: FakeSessions, scope: KeyScope = KeyScope.USE) -> tuple[str, str]:
+async def ada(keys: KeyRing, sessions: SessionService, scope: KeyScope = KeyScope.USE) -> tuple[str, str]:
     """A key of ada's, and the path to a terminal in a session of hers."""
     _, text = await keys.add("ada", scope, owner=None, max_sessions=None)
     caller = keys.caller(text.encode())
@@ -96,7 +88,7 @@ def text_from_client(text: str) -> Message:
 
 
 async def test_a_websocket_of_a_removed_key_hears_nothing_more(
-    keys: KeyRing, sessions: FakeSessions, guarded: Guard
+    keys: KeyRing, sessions: SessionService, guarded: Guard
 ) -> None:
     key, path = await ada(keys, sessions)
     socket = Socket(path, key)
@@ -112,7 +104,7 @@ async def test_a_websocket_of_a_removed_key_hears_nothing_more(
     ]
 
 
-async def test_what_a_websocket_of_a_removed_key_says_is_not_sent(keys: KeyRing, sessions: FakeSessions) -> None:
+async def test_what_a_websocket_of_a_removed_key_says_is_not_sent(keys: KeyRing, sessions: SessionService) -> None:
     key, path = await ada(keys, sessions)
     failed: list[BaseException] = []
 
@@ -126,7 +118,7 @@ async def test_what_a_websocket_of_a_removed_key_says_is_not_sent(keys: KeyRing,
                 failed.append(error)
 
     socket = Socket(path, key)
-    await Guard(talker, keys=keys, sessions=sessions)(socket.scope, socket.inbox.get, socket.send)
+    await Guard(talker, keys=keys, sessions=sessions, access=ACCESS)(socket.scope, socket.inbox.get, socket.send)
     assert socket.kinds() == ["websocket.accept", "websocket.close"]
     assert len(failed) == 2
 
@@ -141,7 +133,13 @@ async def test_what_a_websocket_of_a_removed_key_says_is_not_sent(keys: KeyRing,
 )
 @pytest.mark.parametrize("replies", [True, False])
 async def test_a_websocket_is_refused_before_it_is_accepted(
-    keys: KeyRing, sessions: FakeSessions, guarded: Guard, scope: KeyScope, path: str | None, status: int, replies: bool
+    keys: KeyRing,
+    sessions: SessionService,
+    guarded: Guard,
+    scope: KeyScope,
+    path: str | None,
+    status: int,
+    replies: bool,
 ) -> None:
     key, own = await ada(keys, sessions, scope)
     socket = Socket(path or own, key, replies=replies)
@@ -155,7 +153,7 @@ async def test_a_websocket_is_refused_before_it_is_accepted(
 
 
 async def test_a_websocket_without_a_key_is_refused_and_with_the_root_key_is_not(
-    keys: KeyRing, sessions: FakeSessions, guarded: Guard
+    keys: KeyRing, sessions: SessionService, guarded: Guard
 ) -> None:
     _, path = await ada(keys, sessions)
     stranger = Socket(path, None)
@@ -167,24 +165,20 @@ async def test_a_websocket_without_a_key_is_refused_and_with_the_root_key_is_not
     assert root.kinds() == ["websocket.accept"]
 
 
-async def test_what_is_in_the_table_needs_a_key_wherever_it_is(
-    keys: KeyRing, sessions: FakeSessions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule = {"WS": ((compile_path("/p/{session_id}")[0], KeyScope.USE),)}
-    monkeypatch.setattr("holdfast.api.edge.access._RULES", rule)
+async def test_what_is_in_the_table_needs_a_key_wherever_it_is(keys: KeyRing, sessions: SessionService) -> None:
     reached: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         reached.append(scope["path"])
 
-    guard = Guard(app, keys=keys, sessions=sessions)
+    guard = Guard(app, keys=keys, sessions=sessions, access=Access({"WS /p/{session_id}": KeyScope.USE}))
     for path, key in (("/p/ses_x", None), ("/p/ses_x", KEY), ("/not-ours", None)):
         socket = Socket(path, key)
         await guard(socket.scope, socket.inbox.get, socket.send)
     assert reached == ["/p/ses_x", "/not-ours"]
 
 
-async def test_a_stream_of_a_removed_key_breaks_off(keys: KeyRing, sessions: FakeSessions) -> None:
+async def test_a_stream_of_a_removed_key_breaks_off(keys: KeyRing, sessions: SessionService) -> None:
     _, key = await keys.add("ada", KeyScope.READ, owner=None, max_sessions=None)
     app = FastAPI()
 
@@ -205,7 +199,7 @@ async def test_a_stream_of_a_removed_key_breaks_off(keys: KeyRing, sessions: Fak
             await send(message)
 
         with pytest.raises(ClientDisconnect):
-            await Guard(app, keys=keys, sessions=sessions)(scope, receive, note)
+            await Guard(app, keys=keys, sessions=sessions, access=ACCESS)(scope, receive, note)
 
     transport = httpx2.ASGITransport(catching)
     async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:
@@ -214,6 +208,6 @@ async def test_a_stream_of_a_removed_key_breaks_off(keys: KeyRing, sessions: Fak
     assert sent == [b"", b"one"]
 
 
-def test_the_root_key_is_always_known(keys: KeyRing) -> None:
+async def test_the_root_key_is_always_known(keys: KeyRing) -> None:
     assert keys.knows(ROOT)
     assert not keys.knows(Caller("key_x", "x", KeyScope.USE, "x", None))

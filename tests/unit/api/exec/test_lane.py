@@ -5,23 +5,23 @@
 
 import asyncio
 import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-from fastapi import FastAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from starlette.types import Message
 
-from fakes.api_server import KEY
-from fakes.key_store import key_ring
-from fakes.session_service import FakeSessions
-from holdfast.api import ApiSettings, create_app
+from holdfast.api import ApiSettings
 from holdfast.api.exec.models import ExecOut
+from holdfast.callers.types import ROOT
 from holdfast.errors import SandboxLost
-from holdfast.sessions.types import ExecResult
+from holdfast.sessions.types import CreateRequest, ExecResult
+from support.api_host import KEY, ApiHost, open_api
 
 SHORT, LONG = "application/json", "application/json; charset=utf-8"
 
@@ -32,53 +32,67 @@ BODIES = st.dictionaries(
 ).map(lambda fields: json.dumps(fields).encode())
 
 
-service = FakeSessions()
-the_app = create_app(service, keys=key_ring("key"), settings=ApiSettings(max_content_bytes=1000))
+@pytest.fixture(scope="module")
+def lane() -> Iterator["Lane"]:
+    """One host for all questions, in an event loop of its own."""
+    with tempfile.TemporaryDirectory() as root, asyncio.Runner() as runner:
+        opened = open_api(Path(root), ApiSettings(max_content_bytes=1000))
+        host = runner.run(opened.__aenter__())
+        session = runner.run(host.sessions.create(CreateRequest(), idempotency_key=None, caller=ROOT))
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            yield Lane(runner, host, session.id, host.note(monkeypatch, "exec"))
+        runner.run(opened.__aexit__(None, None, None))
 
 
-async def ask(
-    body: bytes, kind: str, path: str = "ses_00000000", *, fail: Exception | None = None, **headers: str
-) -> tuple[int, Any, object]:
-    """Status, reply without what is new each time, and what the service was asked for."""
-    service.__init__()  # type: ignore[misc]  # as new: to build the app again takes longer than the question
-    transport = httpx2.ASGITransport(the_app, client=("127.0.0.1", 5000))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        key = {"authorization": "Bearer key"}
-        assert (await client.post("/v1/sessions", headers=key)).status_code == 201
-        service.fail = fail
-        sent = {**key, "content-type": kind, **headers}
-        response = await client.post(f"/v1/sessions/{path}/exec", content=body, headers=sent)
-    reply = response.json()
-    reply.get("error", {}).pop("request_id", None)
-    for new in ("exec_id", "duration_ms"):
-        reply.pop(new, None)
-    return response.status_code, reply, service.last_exec
+@dataclass(frozen=True)
+class Lane:
+    runner: asyncio.Runner
+    host: ApiHost
+    session_id: str
+    noted: list[tuple[tuple[object, ...], dict[str, object]]]
 
+    async def ask(
+        self, body: bytes, kind: str, path: str | None = None, *, fail: Exception | None = None, **headers: str
+    ) -> tuple[int, Any, object]:
+        """Status, reply without what is new each time, and what the service was asked for."""
+        self.noted.clear()
+        sent = {"content-type": kind, **headers}
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            if fail is not None:
+                self.host.fail(monkeypatch, "exec", fail)
+            async with self.host.client() as client:
+                url = f"/v1/sessions/{path or self.session_id}/exec"
+                response = await client.post(url, content=body, headers=sent)
+        reply = response.json()
+        reply.get("error", {}).pop("request_id", None)
+        for new in ("exec_id", "duration_ms"):
+            reply.pop(new, None)
+        return response.status_code, reply, list(self.noted)
 
-async def same(body: bytes, **options: Any) -> tuple[int, Any, object]:
-    by_the_short, by_the_long = await ask(body, SHORT, **options), await ask(body, LONG, **options)
-    assert by_the_short == by_the_long
-    return by_the_short
+    def same(self, body: bytes, **options: Any) -> int:
+        """The status, which is the same by both ways, as everything else is."""
+        by_the_short, by_the_long = (self.runner.run(self.ask(body, kind, **options)) for kind in (SHORT, LONG))
+        assert by_the_short == by_the_long
+        return by_the_short[0]
 
 
 @settings(max_examples=150, deadline=None)
 @given(BODIES | st.binary(max_size=40) | st.builds(str.encode, st.text(), st.sampled_from(["utf-16", "utf-8-sig"])))
-def test_any_body(body: bytes) -> None:
-    asyncio.run(same(body))
+def test_any_body(lane: Lane, body: bytes) -> None:
+    lane.same(body)
 
 
-@pytest.mark.anyio
-async def test_what_is_plain_and_what_is_not() -> None:
+def test_what_is_plain_and_what_is_not(lane: Lane) -> None:
     good = json.dumps({"cmd": "echo é", "timeout_ms": 5, "env": {"A": "b"}, "cwd": "/", "shell": "x"}).encode()
-    assert (await same(good))[0] == 200
-    assert (await same(good.decode().encode("utf-16")))[0] == 200
-    assert (await same(good, path="no%00"))[0] == 404
-    assert (await same(good, path="ses_none"))[0] == 404
-    assert (await same(good, **{"Idempotency-Key": "one"}))[0] == 200
-    assert (await same(good, **{"Idempotency-Key": "not good"}))[0] == 422
-    assert (await same(good, fail=SandboxLost("gone")))[0] == 502
-    assert (await same(good, fail=RuntimeError("a bug")))[0] == 500
-    assert (await same(b'{"cmd":"%s"}' % (b"x" * 2000)))[0] == 413
+    assert lane.same(good) == 200
+    assert lane.same(good.decode().encode("utf-16")) == 200
+    assert lane.same(good, path="no%00") == 404
+    assert lane.same(good, path="ses_none") == 404
+    assert lane.same(good, **{"Idempotency-Key": "one"}) == 200
+    assert lane.same(good, **{"Idempotency-Key": "not good"}) == 422
+    assert lane.same(good, fail=SandboxLost("gone")) == 502
+    assert lane.same(good, fail=RuntimeError("a bug")) == 500
+    assert lane.same(b'{"cmd":"%s"}' % (b"x" * 2000)) == 413
 
 
 @pytest.mark.anyio
@@ -91,9 +105,13 @@ async def test_the_reply_is_as_documented() -> None:
 
 
 @pytest.mark.anyio
-async def test_bodies_in_parts_and_clients_that_leave(
-    app: FastAPI, session_id: str, sessions: FakeSessions, registry: CollectorRegistry
-) -> None:
+async def test_bodies_in_parts_and_clients_that_leave(host: ApiHost, session_id: str) -> None:
+    def count(status: str) -> float:
+        labels = {"method": "POST", "route": "/v1/sessions/{session_id}/exec", "status": status}
+        return host.registry.get_sample_value("holdfast_http_requests_total", labels) or 0
+
+    before = [count("200"), count("499")]
+
     async def request(*incoming: Message) -> list[Message]:
         waiting, sent = list(incoming), []
         headers = [(b"authorization", b"Bearer " + KEY.encode()), (b"content-type", b"application/json")]
@@ -106,7 +124,7 @@ async def test_bodies_in_parts_and_clients_that_leave(
         async def send(message: Message) -> None:
             sent.append(message)
 
-        await app(scope, receive, send)
+        await host.app(scope, receive, send)
         return sent
 
     first = {"type": "http.request", "body": b'{"cmd":', "more_body": True}
@@ -114,7 +132,5 @@ async def test_bodies_in_parts_and_clients_that_leave(
     assert sent[0]["status"] == 200
     assert json.loads(sent[1]["body"])["stdout"] == "hi\n"
     assert await request(first, {"type": "http.disconnect"}) == []
-    assert sessions.exec_count == 1
-    for status in ("200", "499"):
-        labels = {"method": "POST", "route": "/v1/sessions/{session_id}/exec", "status": status}
-        assert registry.get_sample_value("holdfast_http_requests_total", labels) == 1, f"under its route, {status}"
+    assert host.commands(session_id) == 1
+    assert [count("200"), count("499")] == [before[0] + 1, before[1] + 1], "both are counted under their route"

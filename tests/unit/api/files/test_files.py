@@ -12,9 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.session_service import FakeSessions
 from holdfast.api.files.body import FileBody, FileUpload
 from holdfast.errors import BadInput
+from support.api_host import ApiHost
 
 
 def read_body(raw: bytes, size: int) -> FileUpload:
@@ -111,12 +111,15 @@ async def test_bytes_come_back(client: httpx2.AsyncClient, session_id: str, leng
 
 
 @pytest.mark.anyio
-async def test_raw_bytes(client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions) -> None:
+async def test_raw_bytes(
+    client: httpx2.AsyncClient, session_id: str, host: ApiHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = host.note(monkeypatch, "write_file")
     url, raw = f"/v1/sessions/{session_id}/fs", "application/octet-stream"
     params = {"path": "/tmp/x", "mode": "0750"}
     response = await client.post(f"{url}/write", params=params, content=b"\0\xff", headers={"Content-Type": raw})
     assert response.json() == {"ok": True}
-    assert sessions.modes["/tmp/x"] == 0o750
+    assert noted == [((session_id, "/tmp/x", b"\0\xff"), {"mode": 0o750})]
     response = await client.get(f"{url}/read", params={"path": "/tmp/x", "max_bytes": 1}, headers={"Accept": raw})
     assert (response.content, response.headers["x-truncated"]) == (b"\0", "true")
     response = await client.post(f"{url}/write", content=b"x", headers={"Content-Type": raw})
@@ -146,7 +149,7 @@ async def test_bad_reads(client: httpx2.AsyncClient, session_id: str, params: di
 
 @pytest.mark.anyio
 async def test_too_large_is_refused_while_it_arrives(
-    client: httpx2.AsyncClient, session_id: str, sessions: FakeSessions
+    client: httpx2.AsyncClient, session_id: str, host: ApiHost
 ) -> None:
     asked = 0
 
@@ -160,4 +163,4 @@ async def test_too_large_is_refused_while_it_arrives(
     response = await client.post(f"/v1/sessions/{session_id}/fs/write", content=endless())
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
     assert asked < 100
-    assert not sessions.files
+    assert not host.files(session_id)

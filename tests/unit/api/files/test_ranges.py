@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.api.files.ranges import Part, choose
+from holdfast.api.files.ranges import FilePart, choose
 
 TAG = '"1-a"'
 
@@ -12,24 +12,24 @@ TAG = '"1-a"'
 @pytest.mark.parametrize(
     ("header", "size", "expected"),
     [
-        ("bytes=0-4", 10, Part(206, 0, 5)),
-        ("bytes=5-", 10, Part(206, 5, 5)),
-        ("bytes=-3", 10, Part(206, 7, 3)),
-        ("bytes=-30", 10, Part(206, 0, 10)),
-        ("bytes=9-100", 10, Part(206, 9, 1)),
-        ("Bytes = 0-0", 10, Part(206, 0, 1)),
-        ("bytes=10-", 10, Part(416)),
-        ("bytes=-0", 10, Part(416)),
-        ("bytes=0-", 0, Part(416)),
-        ("bytes=5-4", 10, Part(200, 0, 10)),
-        ("bytes=-", 10, Part(200, 0, 10)),
-        ("bytes=0-1,3-4", 10, Part(200, 0, 10)),
-        ("lines=0-1", 10, Part(200, 0, 10)),
-        ("bytes=" + "9" * 5000 + "-", 10, Part(200, 0, 10)),
-        ("", 10, Part(200, 0, 10)),
+        ("bytes=0-4", 10, FilePart(206, 0, 5)),
+        ("bytes=5-", 10, FilePart(206, 5, 5)),
+        ("bytes=-3", 10, FilePart(206, 7, 3)),
+        ("bytes=-30", 10, FilePart(206, 0, 10)),
+        ("bytes=9-100", 10, FilePart(206, 9, 1)),
+        ("Bytes = 0-0", 10, FilePart(206, 0, 1)),
+        ("bytes=10-", 10, FilePart(416)),
+        ("bytes=-0", 10, FilePart(416)),
+        ("bytes=0-", 0, FilePart(416)),
+        ("bytes=5-4", 10, FilePart(200, 0, 10)),
+        ("bytes=-", 10, FilePart(200, 0, 10)),
+        ("bytes=0-1,3-4", 10, FilePart(200, 0, 10)),
+        ("lines=0-1", 10, FilePart(200, 0, 10)),
+        ("bytes=" + "9" * 5000 + "-", 10, FilePart(200, 0, 10)),
+        ("", 10, FilePart(200, 0, 10)),
     ],
 )
-def test_ranges(header: str, size: int, expected: Part) -> None:
+def test_ranges(header: str, size: int, expected: FilePart) -> None:
     assert choose({"range": header}, size=size, etag=TAG) == expected
 
 

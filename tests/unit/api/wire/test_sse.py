@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Message
 
 from holdfast.api.wire import sse
-from holdfast.api.wire.sse import Event, EventStream
+from holdfast.api.wire.sse import EventStream, ServerEvent
 from holdfast.errors import SandboxLost
 from support.waiting import until
 
@@ -35,9 +35,9 @@ class Client:
         return b"".join(message.get("body", b"") for message in self.got).decode()
 
 
-async def some(*kinds: str) -> AsyncGenerator[Event, None]:
+async def some(*kinds: str) -> AsyncGenerator[ServerEvent, None]:
     for number, kind in enumerate(kinds):
-        yield Event(kind, f'{{"n":{number}}}', str(number))
+        yield ServerEvent(kind, f'{{"n":{number}}}', str(number))
 
 
 async def test_the_form() -> None:
@@ -63,10 +63,10 @@ async def test_a_comment_now_and_then_while_nothing_happens(monkeypatch: pytest.
     monkeypatch.setattr(sse, "KEEP_ALIVE_SECONDS", 0.01)
     client, go_on = Client(), asyncio.Event()
 
-    async def slow() -> AsyncGenerator[Event, None]:
-        yield Event("a", "{}")
+    async def slow() -> AsyncGenerator[ServerEvent, None]:
+        yield ServerEvent("a", "{}")
         await go_on.wait()
-        yield Event("b", "{}")
+        yield ServerEvent("b", "{}")
 
     serving = asyncio.create_task(EventStream(slow())(SCOPE, client.receive, client.send))
     await until(lambda: client.text.count(": keep-alive\n\n") >= 3, "it is kept alive")
@@ -78,7 +78,7 @@ async def test_a_comment_now_and_then_while_nothing_happens(monkeypatch: pytest.
 async def test_a_failure_before_the_first_event_is_raised_and_closes() -> None:
     closed = False
 
-    async def broken() -> AsyncGenerator[Event, None]:
+    async def broken() -> AsyncGenerator[ServerEvent, None]:
         nonlocal closed
         try:
             raise SandboxLost("gone")
@@ -94,8 +94,8 @@ async def test_a_failure_before_the_first_event_is_raised_and_closes() -> None:
 async def test_a_failure_later_is_told_as_the_last_event() -> None:
     client = Client()
 
-    async def broken() -> AsyncGenerator[Event, None]:
-        yield Event("a", "{}")
+    async def broken() -> AsyncGenerator[ServerEvent, None]:
+        yield ServerEvent("a", "{}")
         raise SandboxLost("gone")
 
     await EventStream(broken())(SCOPE, client.receive, client.send)
@@ -107,10 +107,10 @@ async def test_a_failure_later_is_told_as_the_last_event() -> None:
 async def test_a_client_that_leaves_closes_the_events(moment: str) -> None:
     client, begun, closed = Client(), asyncio.Event(), asyncio.Event()
 
-    async def endless() -> AsyncGenerator[Event, None]:
+    async def endless() -> AsyncGenerator[ServerEvent, None]:
         try:
             begun.set()
-            yield Event("a", "{}")
+            yield ServerEvent("a", "{}")
             await asyncio.Event().wait()
         finally:
             closed.set()

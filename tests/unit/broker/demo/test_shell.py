@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.demo import shell
+from holdfast.broker.demo import agent_tools
 from holdfast.broker.dialects.json import Json
 from holdfast.broker.dialects.question import Tool
 
@@ -18,11 +18,11 @@ def schema(*required: str, **properties: str) -> Json:
 @pytest.mark.parametrize("name", ["bash", "Bash", "exec_command", "run_shell_command", "local_shell", "shell"])
 def test_the_shell_tool_is_found_by_its_name(name: str) -> None:
     tools = [Tool("read"), Tool("write_stdin"), Tool(name), Tool("task")]
-    assert shell.find(tools) is tools[2]
+    assert agent_tools.find_shell(tools) is tools[2]
 
 
 def test_no_shell_tool() -> None:
-    assert shell.find([Tool("read"), Tool("bash_output")]) is None
+    assert agent_tools.find_shell([Tool("read"), Tool("bash_output")]) is None
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_no_shell_tool() -> None:
     ],
 )
 def test_arguments_are_as_the_schema_wants_them(tool: Tool, arguments: Json) -> None:
-    assert shell.call(tool, "ls").arguments == arguments
+    assert agent_tools.call(tool, "ls").arguments == arguments
 
 
 def test_a_command_that_still_runs_is_waited_for() -> None:
     tools = [Tool("exec_command"), Tool("write_stdin")]
-    more = shell.wait_on(tools, "Wall time: 30.0\nProcess running with session ID 4711\nOutput:\n")
+    more = agent_tools.wait_on(tools, "Wall time: 30.0\nProcess running with session ID 4711\nOutput:\n")
     assert more is not None
     assert more.arguments["session_id"] == 4711
-    assert shell.wait_on(tools, "Process exited with code 0\nOutput:\nsession ID 4711") is None
-    assert shell.wait_on(tools[:1], "Process running with session ID 4711") is None
+    assert agent_tools.wait_on(tools, "Process exited with code 0\nOutput:\nsession ID 4711") is None
+    assert agent_tools.wait_on(tools[:1], "Process running with session ID 4711") is None
 
 
 TEXTS = {
@@ -67,7 +67,7 @@ TEXTS = {
 def test_a_file_has_exactly_the_text(name: str, tmp_path: Path) -> None:
     path = tmp_path / "it's here.txt"
     path.write_text("what was there before")
-    commands = shell.write(str(path), TEXTS[name])
+    commands = agent_tools.write(str(path), TEXTS[name])
     for command in commands:
         assert len(command) < 128 << 10
         subprocess.run(["bash", "-c", command], check=True, timeout=30)
@@ -78,7 +78,7 @@ def test_a_file_has_exactly_the_text(name: str, tmp_path: Path) -> None:
 
 def test_waiting_ends_when_the_file_is_there(tmp_path: Path) -> None:
     path = tmp_path / "go"
-    waiting = subprocess.Popen(["bash", "-c", shell.wait_for(str(path))])
+    waiting = subprocess.Popen(["bash", "-c", agent_tools.wait_for(str(path))])
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.wait(0.2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.demo import MODEL, Reply, reply, wire_of
+from holdfast.broker.demo import MODEL, DemoReply, reply, wire_of
 from holdfast.vocabulary.models import Wire
 from support.servers.model_server import events_of
 
@@ -92,7 +92,7 @@ class Heard:
         self.reason = ""
 
 
-def ask(wire: Wire, *said: Turn, streamed: bool = True, **more: object) -> Reply:
+def ask(wire: Wire, *said: Turn, streamed: bool = True, **more: object) -> DemoReply:
     body = {**REQUESTS[wire](list(said)), **more}
     path = PATHS[wire]
     if wire is Wire.GEMINI:
@@ -102,11 +102,11 @@ def ask(wire: Wire, *said: Turn, streamed: bool = True, **more: object) -> Reply
     return reply("POST", path, json.dumps(body).encode())
 
 
-def content(answer: Reply) -> bytes:
+def content(answer: DemoReply) -> bytes:
     return b"".join(piece.data for piece in answer.pieces)
 
 
-def hear(wire: Wire, answer: Reply) -> Heard:
+def hear(wire: Wire, answer: DemoReply) -> Heard:
     heard = Heard()
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/event-stream")

@@ -15,8 +15,8 @@ from holdfast.broker.dialects.answer import (
     CallPart,
     CannotTell,
     Delta,
+    FinishReason,
     Head,
-    Reason,
     TextDelta,
     ThoughtDelta,
     gathered,
@@ -25,13 +25,13 @@ from holdfast.broker.dialects.call_queue import CallQueue
 from holdfast.broker.dialects.foreign import FOREIGN, has_foreign, without_foreign
 from holdfast.broker.dialects.json import dumped, written
 from holdfast.broker.dialects.question import Text, Thought, ToolCall
-from holdfast.broker.dialects.reading import Usage
+from holdfast.broker.dialects.reading import TokenUsage
 from holdfast.broker.dialects.sse import EventSplitter, data_of
 from holdfast.broker.models.answering.translation import Interpreter, Translation
 from holdfast.vocabulary.models import Wire
 
 HEAD = Head("0123456789abcdef", "m", 1)
-USAGE = Usage(input=30, cached=10, output=7)
+USAGE = TokenUsage(input=30, cached=10, output=7)
 each_wire = pytest.mark.parametrize("wire", list(Wire))
 Told = list[Text | Thought | ToolCall]
 
@@ -63,11 +63,11 @@ def deltas_of(parts: Told) -> Iterable[Delta]:
                 yield CallEnded()
 
 
-def reason_of(parts: Told) -> Reason:
-    return Reason.CALLS if any(isinstance(part, ToolCall) for part in parts) else Reason.STOP
+def reason_of(parts: Told) -> FinishReason:
+    return FinishReason.CALLS if any(isinstance(part, ToolCall) for part in parts) else FinishReason.STOP
 
 
-def streamed(wire: Wire, parts: Told, reason: Reason) -> bytes:
+def streamed(wire: Wire, parts: Told, reason: FinishReason) -> bytes:
     writer = DIALECTS[wire].writer(HEAD)
     told = b"".join(writer.write(delta) for delta in deltas_of(parts))
     return writer.begin() + told + writer.end(reason, USAGE)
@@ -94,8 +94,8 @@ def test_what_is_written_is_read_again(wire: Wire, data: st.DataObject) -> None:
 
 @each_wire
 @pytest.mark.parametrize("to", list(Wire))
-@pytest.mark.parametrize("reason", [Reason.LENGTH, Reason.FILTERED])
-def test_why_an_answer_ended_is_told(wire: Wire, to: Wire, reason: Reason) -> None:
+@pytest.mark.parametrize("reason", [FinishReason.LENGTH, FinishReason.FILTERED])
+def test_why_an_answer_ended_is_told(wire: Wire, to: Wire, reason: FinishReason) -> None:
     interpreter = Interpreter(Translation(to, "m", True), DIALECTS[wire].reader("x"))
     events = EventSplitter().feed(streamed(wire, [Text("so far")], reason))
     said = [one for event in events for one in interpreter.take(event)]
@@ -157,7 +157,7 @@ def test_chat_completions_that_count_every_call_as_the_first() -> None:
     found = [one for call in calls for one in reader.read({"choices": [{"delta": {"tool_calls": [call]}}]})]
     found += reader.read({"choices": [{"delta": {}, "finish_reason": "stop"}]})
     assert gathered(found) == [ToolCall("a", "a", "{}"), ToolCall("b", "b", "{}")]
-    assert reader.reason is Reason.CALLS
+    assert reader.reason is FinishReason.CALLS
 
 
 def test_responses_that_tell_items_only_at_their_end() -> None:
@@ -191,7 +191,7 @@ def test_calls_of_gemini_without_ids_get_some_that_no_other_answer_has() -> None
 
 @pytest.mark.parametrize("wire", [Wire.MESSAGES, Wire.RESPONSES])
 def test_thoughts_of_others_are_not_sent_to_a_provider_who_has_not_signed_them(wire: Wire) -> None:
-    whole: Any = DIALECTS[wire].writer(HEAD).whole([Thought("hm"), Text("hello")], Reason.STOP, USAGE)
+    whole: Any = DIALECTS[wire].writer(HEAD).whole([Thought("hm"), Text("hello")], FinishReason.STOP, USAGE)
     if wire is Wire.MESSAGES:
         asked = {"messages": [{"role": "assistant", "content": whole["content"]}], "max_tokens": 1}
         clean = {"messages": [{"role": "assistant", "content": whole["content"][1:]}], "max_tokens": 1}

@@ -14,13 +14,13 @@ from holdfast.broker.dialects.lacks import CannotCarry, Target
 from holdfast.broker.dialects.question import (
     Choice,
     Choosing,
+    CommonQuestion,
     Form,
     Image,
     LinkedImage,
     Message,
     Part,
     Role,
-    Talk,
     Text,
     Thought,
     Tool,
@@ -70,7 +70,7 @@ def results(draw: st.DrawFn, wire: Wire, call: ToolCall) -> ToolResult:
 
 
 @st.composite
-def talks(draw: st.DrawFn, wire: Wire) -> Talk:
+def talks(draw: st.DrawFn, wire: Wire) -> CommonQuestion:
     """Whatever this dialect has words for."""
     strict = st.booleans() if wire in OPENAI else st.just(False)
     schemas = objects.map(lambda extra: {"type": "object", "properties": {key: {} for key in extra}})
@@ -91,7 +91,7 @@ def talks(draw: st.DrawFn, wire: Wire) -> Talk:
     if draw(st.booleans()):
         form = Form({"type": "object", "properties": {}}, draw(names), draw(strict)) if wire in OPENAI else Form(SCHEMA)
     few = st.one_of(st.none(), st.floats(0.1, 0.9))
-    return Talk(
+    return CommonQuestion(
         model="" if wire is Wire.GEMINI else "m",
         messages=draw(conversations(wire)),
         tools=tools,
@@ -297,16 +297,16 @@ ONE = [Message(Role.USER, (Text("hi"),))]
 @pytest.mark.parametrize(
     ("to", "talk", "what"),
     [
-        (Wire.RESPONSES, Talk("", ONE, stop=("x",)), "at which to stop"),
-        (Wire.RESPONSES, Talk("", ONE, max_tokens=1), "less than 16"),
-        (Wire.MESSAGES, Talk("", ONE, temperature=1.5), "temperature"),
-        (Wire.MESSAGES, Talk("", ONE, form=Form()), "without a schema"),
-        (Wire.GEMINI, Talk("", [Message(Role.USER, (LinkedImage("https://x.example"),))]), "address"),
-        (Wire.GEMINI, Talk("", [Message(Role.MODEL, (ToolCall("a", "b", "[1]"),))]), "no JSON object"),
-        (Wire.CHAT, Talk("", ONE, [Tool("a.b")]), "a.b"),
+        (Wire.RESPONSES, CommonQuestion("", ONE, stop=("x",)), "at which to stop"),
+        (Wire.RESPONSES, CommonQuestion("", ONE, max_tokens=1), "less than 16"),
+        (Wire.MESSAGES, CommonQuestion("", ONE, temperature=1.5), "temperature"),
+        (Wire.MESSAGES, CommonQuestion("", ONE, form=Form()), "without a schema"),
+        (Wire.GEMINI, CommonQuestion("", [Message(Role.USER, (LinkedImage("https://x.example"),))]), "address"),
+        (Wire.GEMINI, CommonQuestion("", [Message(Role.MODEL, (ToolCall("a", "b", "[1]"),))]), "no JSON object"),
+        (Wire.CHAT, CommonQuestion("", ONE, [Tool("a.b")]), "a.b"),
     ],
 )
-def test_what_a_dialect_has_no_words_for_is_told(to: Wire, talk: Talk, what: str) -> None:
+def test_what_a_dialect_has_no_words_for_is_told(to: Wire, talk: CommonQuestion, what: str) -> None:
     with pytest.raises(CannotCarry, match=re.escape(what)):
         DIALECTS[to].write_question(talk, TARGET)
 
@@ -324,7 +324,9 @@ def test_results_without_ids_belong_to_the_calls_in_their_order() -> None:
 
 def test_ids_that_others_refuse_are_changed_in_the_same_way_everywhere() -> None:
     odd = "call_1|fc_" + "x" * 80
-    talk = Talk("", [Message(Role.MODEL, (ToolCall(odd, "a", "{}"),)), Message(Role.USER, (ToolResult(odd, "a", ()),))])
+    talk = CommonQuestion(
+        "", [Message(Role.MODEL, (ToolCall(odd, "a", "{}"),)), Message(Role.USER, (ToolResult(odd, "a", ()),))]
+    )
     data: Any = DIALECTS[Wire.MESSAGES].write_question(talk, TARGET)
     call_id = data["messages"][0]["content"][0]["id"]
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", call_id)
@@ -332,7 +334,7 @@ def test_ids_that_others_refuse_are_changed_in_the_same_way_everywhere() -> None
 
 
 def test_a_call_that_gemini_has_not_made_says_so() -> None:
-    talk = Talk("", [Message(Role.MODEL, (CALL, CALL))])
+    talk = CommonQuestion("", [Message(Role.MODEL, (CALL, CALL))])
     data: Any = DIALECTS[Wire.GEMINI].write_question(talk, TARGET)
     first, second = data["contents"][0]["parts"]
     assert first["thoughtSignature"] == "skip_thought_signature_validator" and "thoughtSignature" not in second
@@ -349,7 +351,7 @@ def test_what_the_system_says_later_stays_where_it_was_said() -> None:
 
 
 def test_an_image_that_a_tool_brought_is_shown_behind_its_result() -> None:
-    talk = Talk(
+    talk = CommonQuestion(
         "", [Message(Role.MODEL, (CALL,)), Message(Role.USER, (ToolResult("call_1", "bash", (Text("x"), PNG)),))]
     )
     chat: Any = DIALECTS[Wire.CHAT].write_question(talk, TARGET)
@@ -359,7 +361,7 @@ def test_an_image_that_a_tool_brought_is_shown_behind_its_result() -> None:
 
 
 def test_no_more_is_asked_for_than_a_model_can_answer() -> None:
-    talk = Talk("", ONE, max_tokens=64_000)
+    talk = CommonQuestion("", ONE, max_tokens=64_000)
     assert DIALECTS[Wire.CHAT].write_question(talk, Target("m", 8000, is_openai=False))["max_tokens"] == 8000
     assert (
         DIALECTS[Wire.MESSAGES].write_question(replace(talk, max_tokens=None), Target("m", 8000))["max_tokens"] == 8000
@@ -372,14 +374,14 @@ def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(wire: Wire)
     for message in (Message(Role.USER, (PNG,)), brought):
         with pytest.raises(CannotCarry, match="image"):
             DIALECTS[wire].write_question(
-                Talk("", [Message(Role.MODEL, (CALL,)), message]), replace(TARGET, sees_images=False)
+                CommonQuestion("", [Message(Role.MODEL, (CALL,)), message]), replace(TARGET, sees_images=False)
             )
 
 
 @pytest.mark.parametrize("to", [Wire.MESSAGES, Wire.GEMINI])
 def test_halves_of_characters_in_arguments_are_carried(to: Wire) -> None:
     call = ToolCall("call_1", "say", '{"text": "\ud800"}')
-    talk = Talk("m", [Message(Role.USER, (Text("hi"),)), Message(Role.MODEL, (call,))])
+    talk = CommonQuestion("m", [Message(Role.USER, (Text("hi"),)), Message(Role.MODEL, (call,))])
     assert r"{'text': '\ud800'}" in repr(DIALECTS[to].write_question(talk, TARGET))
 
 

@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 from holdfast.broker.egress import upstream as upstreams
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.broker.egress.metrics import EgressMetrics
-from holdfast.broker.egress.proxy import Deadlines, EgressProxy
-from holdfast.broker.egress.upstream import Stream, Upstream
+from holdfast.broker.egress.proxy import EgressDeadlines, EgressProxy
+from holdfast.broker.egress.upstream import EgressUpstream
+from holdfast.network.http_peer import Stream
 from holdfast.network.proxies import Proxies
 from holdfast.records.host_pattern import Address
 from holdfast.records.network import NetworkPolicy
@@ -78,10 +79,14 @@ async def resolve(_host: str) -> Sequence[Address]:
 
 class Proxy:
     def __init__(
-        self, policy: NetworkPolicy, private: Sequence[str], deadlines: Deadlines, upstream: Upstream | None = None
+        self,
+        policy: NetworkPolicy,
+        private: Sequence[str],
+        deadlines: EgressDeadlines,
+        upstream: EgressUpstream | None = None,
     ) -> None:
         self.registry = CollectorRegistry()
-        upstream = upstream or Upstream(PrivateHosts.parse(private), resolve)
+        upstream = upstream or EgressUpstream(PrivateHosts.parse(private), resolve)
         self.proxy = EgressProxy("ses_1", policy, upstream, EgressMetrics(self.registry), deadlines)
 
     def count(self, outcome: str) -> float:
@@ -103,8 +108,8 @@ class Proxy:
                 await serving
 
 
-def proxy(*patterns: str, private: Sequence[str] = ("127.0.0.0/8",), deadlines: Deadlines | None = None) -> Proxy:
-    return Proxy(NetworkPolicy.allowing(patterns or ["x.example"]), private, deadlines or Deadlines())
+def proxy(*patterns: str, private: Sequence[str] = ("127.0.0.0/8",), deadlines: EgressDeadlines | None = None) -> Proxy:
+    return Proxy(NetworkPolicy.allowing(patterns or ["x.example"]), private, deadlines or EgressDeadlines())
 
 
 async def ask(caller: Stream, request: bytes) -> tuple[bytes, bytes]:
@@ -302,7 +307,7 @@ async def test_a_server_that_never_reads_keeps_no_descriptor(monkeypatch: pytest
 
     async with serving(make) as server:
         before = len(list(Path("/proc/self/fd").iterdir()))
-        async with proxy(f"a.example:{server.port}", deadlines=Deadlines(idle=0.5)).caller() as caller:
+        async with proxy(f"a.example:{server.port}", deadlines=EgressDeadlines(idle=0.5)).caller() as caller:
             caller[1].write(f"CONNECT a.example:{server.port} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             await caller[0].readuntil(b"\r\n\r\n")
             caller[1].write(bytes(16 << 20))
@@ -390,7 +395,7 @@ async def test_nonsense_is_answered_and_hung_up_on(request_bytes: bytes) -> None
 
 
 async def test_deadlines() -> None:
-    quick = Deadlines(head=0.05, next_head=0.05, idle=0.05)
+    quick = EgressDeadlines(head=0.05, next_head=0.05, idle=0.05)
     async with proxy(deadlines=quick).caller() as silent:
         assert await silent[0].read() == b""
     async with proxy(deadlines=quick).caller() as slow:
@@ -438,8 +443,8 @@ async def behind(
 
     async with forward_proxy(hosts, login) as outer:
         proxies = Proxies.from_environment({"HTTP_PROXY": outer.url, "HTTPS_PROXY": outer.url})
-        upstream = Upstream(PrivateHosts(), unknown, proxies)
-        yield Proxy(NetworkPolicy.allowing(patterns), (), Deadlines(), upstream), outer
+        upstream = EgressUpstream(PrivateHosts(), unknown, proxies)
+        yield Proxy(NetworkPolicy.allowing(patterns), (), EgressDeadlines(), upstream), outer
 
 
 @pytest.mark.parametrize("login", ["", "me:secret"])

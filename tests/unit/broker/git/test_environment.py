@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker.git.environment import git_environment
 from holdfast.broker.git.hosts import GitHost, GitSettings
-from holdfast.broker.secrets import FixedKey
+from support.servers.model_door import FixedKey
 
 SETTINGS = GitSettings(
     {name: GitHost(name, FixedKey("secret-token")) for name in ("github.com", "git.example.com:8443")},

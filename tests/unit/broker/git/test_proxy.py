@@ -17,22 +17,20 @@ from holdfast.broker.accounts import Account
 from holdfast.broker.door import Visit
 from holdfast.broker.git.hosts import GitHost, GitSettings
 from holdfast.broker.git.proxy import GitProxy
-from holdfast.broker.models.no_books import NoBooks
-from holdfast.broker.secrets import EnvKey, FileKey, FixedKey
+from holdfast.broker.secrets import EnvKey, FileKey
 from holdfast.network.outside import Outside
 from holdfast.network.proxies import Proxies
 from support.servers.certificates import authority
 from support.servers.forward_proxy import forward_proxy
 from support.servers.git_server import GitServer, git, git_server
+from support.servers.model_door import FixedKey, MemoryBooks
 
 pytestmark = pytest.mark.anyio
 TOKEN = "ghp_thisisthesecrettoken"
 HOST = "git.example.com"
 
 
-class OneThread(NoBooks):
-    async def account(self, session_id: str, _channel_tag: str | None, /) -> Account | None:
-        return Account("thr_1", "root", "default", None, thread_key="web:1") if session_id == "ses_1" else None
+BOOKS = MemoryBooks(Account("thr_1", "root", "default", None, thread_key="web:1"))
 
 
 class Broker:
@@ -42,7 +40,7 @@ class Broker:
         self.host = host
         self.session_id = "ses_1"
         self.url = ""
-        self.proxy = GitProxy(GitSettings({HOST: host}), OneThread(), outside)
+        self.proxy = GitProxy(GitSettings({HOST: host}), BOOKS, outside)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         rest = request.rel_url.raw_path.removeprefix("/git/")

@@ -5,15 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes.api_server import RunningApi, running_api
 from holdfast.cli.main import run
+from support.api_host import ApiHost, running_api
 
 
 @pytest.fixture(autouse=True)
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApi]:
-    # The API runs in this process too; its log would be taken for output of the command.
-    monkeypatch.setattr("holdfast.api.edge.request_context.log.info", lambda *_, **__: None, raising=False)
-    monkeypatch.setattr("holdfast.callers.ring.log.info", lambda *_, **__: None, raising=False)
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiHost]:
     with running_api() as running:
         monkeypatch.setenv("HOLDFAST_URL", running.url)
         monkeypatch.setenv("HOLDFAST_API_KEY", running.key)

@@ -4,11 +4,11 @@ import socket
 
 import pytest
 
-from fakes.api_server import running_api
 from holdfast.cli.sessions.forward import _ports
 from holdfast.cli.sessions.forwarding import forward
 from holdfast.errors import Conflict
 from holdfast.sdk import Client
+from support.api_host import running_api
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.callers.ceilings import Ceilings
-from holdfast.daemon.config.config import Config, default_state_dir, env_name, load_config
-from holdfast.daemon.wiring.wiring import session_ceilings, session_settings
+from holdfast.daemon.config.config import Config, default_state_dir
+from holdfast.daemon.config.load import env_name, load_config
+from holdfast.daemon.wiring.wiring import session_settings
 from holdfast.errors import ConfigError
 from holdfast.records.network import NetworkPolicy
 from holdfast.threads.resolve.warm import POOL
@@ -432,9 +433,11 @@ def test_a_ceiling_lowers_the_defaults_below_it() -> None:
 
 
 def test_processes_have_a_ceiling_also_where_none_is_configured() -> None:
-    assert session_ceilings(Config()) == Ceilings(max_pids=16384)
-    assert session_ceilings(Config(pids_limit=20_000)).max_pids == 20_000, "what was configured before stays valid"
-    assert session_ceilings(Config(max_cpus=2.0, max_pids=99_999)) == Ceilings(max_cpus=2.0, max_pids=99_999)
+    assert session_settings(Config()).ceilings == Ceilings(max_pids=16384)
+    assert session_settings(Config(pids_limit=20_000)).ceilings.max_pids == 20_000, (
+        "what was configured before stays valid"
+    )
+    assert session_settings(Config(max_cpus=2.0, max_pids=99_999)).ceilings == Ceilings(max_cpus=2.0, max_pids=99_999)
 
 
 # --- behind a proxy ---

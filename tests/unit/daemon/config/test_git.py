@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from holdfast.broker.git.hosts import GitSettings
 from holdfast.broker.secrets import CommandKey, EnvKey, FileKey
 from holdfast.daemon.config.config import Config
-from holdfast.daemon.config.git import git_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ def test_each_server_has_its_own() -> None:
             }
         }
     )
-    found = git_settings(config.git_credentials, config.git_user_name, config.git_user_email)
+    found = config.section("git", GitSettings)
     kinds = [type(host.key) for host in found.hosts.values()]
     assert list(found.hosts) == ["github.com", "a.example:8443", "b.example", "c.example"]
     assert kinds == [EnvKey, FileKey, CommandKey, type(None)]
@@ -42,7 +42,7 @@ async def test_owners_and_threads_have_their_own(monkeypatch: pytest.MonkeyPatch
         "threads": {"slack:T1:*": {"owner": "bot", "key": {"env": "BOT"}, "paths": ["bots/*"]}, "dm:*": {}},
     }
     config = Config.model_validate({"git_credentials": {"github.com": entry}})
-    host = git_settings(config.git_credentials, "", "").hosts["github.com"]
+    host = config.section("git", GitSettings).hosts["github.com"]
 
     async def token(owner: str, thread: str) -> str | None:
         key = host.for_thread(owner, thread).key

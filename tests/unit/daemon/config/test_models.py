@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from holdfast.broker.accounts import Limits
+from holdfast.broker.accounts import SpendingLimits
 from holdfast.daemon.config.config import Config
-from holdfast.daemon.wiring.threads import agent_defaults
+from holdfast.daemon.wiring.threads import thread_settings
 
 
 def test_threads_get_all_of_it(tmp_path: Path) -> None:
@@ -27,19 +27,27 @@ def test_threads_get_all_of_it(tmp_path: Path) -> None:
         "persona": "soul.md",
         "default_image": "python",
     }
-    found = agent_defaults(Config.model_validate(settings))
+    found = thread_settings(Config.model_validate(settings)).agents
     assert (found.model, found.model_preferences, found.allowed_models) == ("a/1", ("a/2", "b/3"), ("a/*", "b/3"))
-    assert found.thread_limits == Limits(requests_per_minute=5)
+    assert found.thread_limits == SpendingLimits(requests_per_minute=5)
     assert found.owner_models == {"default": ("*",), "ann": ("demo/*", "x/y")}
-    assert found.owner_limits == {"default": Limits(spend_usd=50.0), "ann": Limits(tokens_per_minute=1000)}
+    assert found.owner_limits == {
+        "default": SpendingLimits(spend_usd=50.0),
+        "ann": SpendingLimits(tokens_per_minute=1000),
+    }
     assert [str(rule) for rule in found.permissions] == ["deny webfetch", "ask bash:git push*"]
     assert (found.system_prompt_file, found.persona_dir) == (tmp_path / "soul.md", tmp_path)
     assert (found.persona, found.image) == (("soul.md",), "python")
 
 
 def test_without_settings_everything_is_allowed() -> None:
-    found = agent_defaults(Config())
-    assert (found.model, found.allowed_models, found.thread_limits, found.owner_limits) == (None, ("*",), Limits(), {})
+    found = thread_settings(Config()).agents
+    assert (found.model, found.allowed_models, found.thread_limits, found.owner_limits) == (
+        None,
+        ("*",),
+        SpendingLimits(),
+        {},
+    )
 
 
 @pytest.mark.parametrize(

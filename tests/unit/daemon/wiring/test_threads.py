@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.daemon.config.config import Config, load_config
+from holdfast.daemon.config.config import Config
+from holdfast.daemon.config.load import load_config
 from holdfast.daemon.wiring.threads import make_agents, thread_settings
 from holdfast.daemon.wiring.wiring import running
 from holdfast.drivers.fake.driver import FakeDriver

@@ -1,6 +1,7 @@
 """The files of both cgroup versions, as kernels write them."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,12 +85,12 @@ def hierarchy(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_session_is_found_in_its_hierarchy(hierarchy: Path) -> None:
-    assert cgroup_stats.read("ses_1") == USED
-    assert cgroup_stats.read("ses_2") is None
+    assert cgroup_stats.read(partial(cgroups.directory, "ses_1")) == USED
+    assert cgroup_stats.read(partial(cgroups.directory, "ses_2")) is None
 
 
 def test_the_counter_is_read_through_one_descriptor(hierarchy: Path) -> None:
-    counter = CgroupOomCounter.of("ses_1")
+    counter = CgroupOomCounter.of(cgroups.directory("ses_1", "memory"))
     assert counter is not None
     assert [counter.read(), counter.read()] == [2, 2]
     hierarchy.write_text("oom_kill 5\n")
@@ -102,4 +103,4 @@ def test_the_counter_is_read_through_one_descriptor(hierarchy: Path) -> None:
 
 
 def test_no_cgroup_no_counter(hierarchy: Path) -> None:
-    assert CgroupOomCounter.of("ses_2") is None
+    assert CgroupOomCounter.of(cgroups.directory("ses_2", "memory")) is None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.drivers.linux import withheld
-from holdfast.drivers.linux.withheld import Entry, Withheld, hide, search, search_apart
+from holdfast.drivers.linux.withheld import Withheld, WithheldEntry, hide, search, search_apart
 
 _NOBODY = 65534
 
@@ -123,7 +123,10 @@ def test_what_a_session_has_shut_is_opened_to_hide_what_is_behind_it() -> None:
             os.chown(path, os.geteuid() or _NOBODY, -1)
         (upper / "bin").chmod(0)
         (upper / "closed").chmod(0)
-        entries = [Entry("bin/secret", stat.S_IFREG | 0o600, 0, 0), Entry("closed", stat.S_IFDIR | 0o700, 0, 0)]
+        entries = [
+            WithheldEntry("bin/secret", stat.S_IFREG | 0o600, 0, 0),
+            WithheldEntry("closed", stat.S_IFDIR | 0o700, 0, 0),
+        ]
         with ThreadPoolExecutor(1, initializer=_become_ordinary) as ordinary:
             ordinary.submit(hide, entries, Path("/usr"), upper, None).result()
         assert (upper / "bin/secret").lstat().st_size == 0
@@ -140,11 +143,11 @@ def test_it_is_looked_for_once_and_again_when_it_is_old(monkeypatch: pytest.Monk
     looks: list[Path] = []
     again = threading.Event()
 
-    def look(top: Path) -> Sequence[Entry]:
+    def look(top: Path) -> Sequence[WithheldEntry]:
         looks.append(top)
         if len(looks) > 1:
             again.set()
-        return [Entry(str(len(looks)), 0, 0, 0)]
+        return [WithheldEntry(str(len(looks)), 0, 0, 0)]
 
     known, top = Withheld(look), Path("/shown")
     assert [entry.path for entry in known.of(top)] == ["1"]
@@ -160,12 +163,12 @@ def test_nothing_is_made_before_somebody_has_looked(monkeypatch: pytest.MonkeyPa
     """A daemon that has just started is still looking: a sandbox that is asked for now waits for the end of it."""
     begun, go_on, again = threading.Event(), threading.Event(), threading.Event()
 
-    def look(_top: Path) -> Sequence[Entry]:
+    def look(_top: Path) -> Sequence[WithheldEntry]:
         begun.set()
         assert go_on.wait(60)
-        return [Entry("door", stat.S_IFSOCK | 0o666, 0, 0)]
+        return [WithheldEntry("door", stat.S_IFSOCK | 0o666, 0, 0)]
 
-    def look_again(_top: Path) -> Sequence[Entry]:
+    def look_again(_top: Path) -> Sequence[WithheldEntry]:
         again.set()
         return []
 
@@ -189,7 +192,7 @@ def test_a_process_of_its_own_finds_the_same(shown: Path) -> None:
 
 
 def test_another_daemon_need_not_look_again(tmp_path: Path) -> None:
-    top, looks = Path("/shown"), [[Entry("first", 0o100600, 0, 0)], [Entry("second", 0o100600, 0, 0)]]
+    top, looks = Path("/shown"), [[WithheldEntry("first", 0o100600, 0, 0)], [WithheldEntry("second", 0o100600, 0, 0)]]
     first = Withheld(lambda _: looks.pop(0), tmp_path / "shared")
     second = Withheld(lambda _: looks.pop(0), tmp_path / "shared")
     assert [entry.path for entry in first.of(top)] == ["first"]

@@ -12,12 +12,14 @@ import pytest
 
 from holdfast.drivers.base import Check, SandboxState
 from holdfast.drivers.commands import Outcome
+from holdfast.drivers.names import machine_name
 from holdfast.drivers.oci import memory as oci_memory
 from holdfast.drivers.oci.config import Host
 from holdfast.drivers.oci.driver import OciDriver
 from holdfast.drivers.oci.gvisor import Gvisor
 from holdfast.drivers.oci.machine import Machine
 from holdfast.drivers.oci.memory import MemoryImage
+from holdfast.drivers.runtime_bundle import RuntimeBundle
 from holdfast.errors import DriverTransient
 from support.waiting import until
 
@@ -46,8 +48,8 @@ class Looking(OciDriver):
         self.image = MemoryImage(state_dir / "oci" / SESSION)
         self.image.half.mkdir(parents=True)
 
-    def _ready(self) -> tuple[Machine, Host]:
-        return GVISOR, cast(Host, None)  # what sandboxes are made with: nobody here makes any
+    def _ready(self) -> Host:
+        return Host(cast(RuntimeBundle, None), GVISOR, 0, "")  # nobody here makes sandboxes
 
     async def _runtime(self, *arguments: str) -> Outcome:
         known = [{"id": SESSION, "status": "running"}] if self.runs else []
@@ -96,7 +98,8 @@ async def test_what_a_list_leaves_of_a_container_that_is_forgotten_meanwhile_is_
     driver = Looking(tmp_path)
     known = tmp_path / "oci" / "runtime"
     known.mkdir()
-    state, lock = (known / f"{SESSION}_sandbox:{SESSION}.{kind}" for kind in ("state", "lock"))
+    name = machine_name(SESSION, tmp_path)
+    state, lock = (known / f"{name}_sandbox:{name}.{kind}" for kind in ("state", "lock"))
     state.touch()
     begun, go_on = asyncio.Event(), asyncio.Event()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drivers.linux.process_limits import process_limits
+from holdfast.drivers.linux.kernel_limits import process_limits
 from holdfast.drivers.oci import stage
 
 

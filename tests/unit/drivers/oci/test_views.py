@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.drivers.inside import SANDBOX_USER
 from holdfast.drivers.linux.ids import ID_BASE, ID_COUNT, of_host_files
-from holdfast.drivers.oci.views import Translation, Views
+from holdfast.drivers.oci.views import Views
 from holdfast.drivers.runtime_bundle import LINK_DIR
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT ROOT: files of images are NOT TESTED")
@@ -24,7 +24,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def views(disk: Path, base: int = ID_BASE + ID_COUNT, *, shifts_host: bool = True) -> Views:
-    return Views(TOP, Translation(base, [disk], shifts_host))
+    return Views(TOP, base, [disk], shifts_host)
 
 
 def bind(source: Path, destination: str) -> dict[str, object]:

@@ -1,11 +1,11 @@
 """Which results are kept, and which are forgotten."""
 
-from holdfast.runner.shell.execs import KEEP_BYTES, KEEP_RESULTS, Exec, Execs
+from holdfast.runner.shell.execs import KEEP_BYTES, KEEP_RESULTS, Exec, ExecTable
 
 OPTIONS: dict[str, object] = {"timeout_ms": 1000, "limit": KEEP_BYTES}
 
 
-def add(execs: Execs, name: str, output: int = 0, *, done: bool = True) -> Exec:
+def add(execs: ExecTable, name: str, output: int = 0, *, done: bool = True) -> Exec:
     job = Exec(name, b"true", b"", OPTIONS)
     execs.add(job)
     job.output.ring.append(0, b"x" * output)
@@ -15,7 +15,7 @@ def add(execs: Execs, name: str, output: int = 0, *, done: bool = True) -> Exec:
 
 
 def test_the_latest_results_are_kept() -> None:
-    execs = Execs()
+    execs = ExecTable()
     for number in range(KEEP_RESULTS + 5):
         add(execs, str(number))
     kept = [number for number in range(KEEP_RESULTS + 5) if execs.get(str(number))]
@@ -23,7 +23,7 @@ def test_the_latest_results_are_kept() -> None:
 
 
 def test_large_results_push_old_ones_out_but_the_newest_stays() -> None:
-    execs = Execs()
+    execs = ExecTable()
     add(execs, "first", KEEP_BYTES // 2)
     add(execs, "second", KEEP_BYTES // 2)
     assert execs.get("first")
@@ -35,7 +35,7 @@ def test_large_results_push_old_ones_out_but_the_newest_stays() -> None:
 
 
 def test_what_runs_is_never_forgotten() -> None:
-    execs = Execs()
+    execs = ExecTable()
     running = add(execs, "running", done=False)
     for number in range(KEEP_RESULTS * 2):
         add(execs, str(number))

@@ -1,12 +1,20 @@
 """Two streams put back in order: no byte is lost, made up or moved within its stream."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.runner.shell.interleave import Held, merge, pieces
+from holdfast.runner.shell.interleave import Held, pieces
 
 TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"line\n"]), max_size=12).map(b"".join)
 RUNS = st.lists(st.sampled_from([0, 1]), max_size=12)
+
+
+def merge(data: tuple[bytes, bytes], writes: list[int]) -> list[tuple[int, bytes]]:
+    held = Held()
+    held.add(data, writes)
+    merged = held.release()
+    assert held.size == 0
+    return merged
 
 
 @given(TEXT, st.integers(1, 8))
@@ -50,17 +58,19 @@ def test_more_writes_than_lines() -> None:
     assert merge((b"", b""), [0]) == []
 
 
+@example(begin=0, count=3, looks=[(1, 0, 0, False), (0, 0, 0, False), (0, 2, 3, False)])
 @given(
     st.integers(0, 1),
     st.integers(1, 12),
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=12),
 )
 def test_whenever_it_is_looked_at_lines_come_in_order(
-    begin: int, count: int, looks: list[tuple[int, int, int]]
+    begin: int, count: int, looks: list[tuple[int, int, int, bool]]
 ) -> None:
     """A program writes lines in turn; its bytes can be read a moment before the kernel tells of them.
 
-    Each look reads one stream, then the other, then what was told, and the program goes on in between.
+    Each look reads one stream, then the other, then what was told, and the program goes on in between. Sometimes it
+    has been long enough: what is certain goes out, although the program does not pause.
     """
     order = [(begin + number) % 2 for number in range(count)]
     lines = [(stream, f"{number}\n".encode()) for number, stream in enumerate(order)]
@@ -88,7 +98,12 @@ def test_whenever_it_is_looked_at_lines_come_in_order(
         held.add((out, err), list(told))
         told.clear()
 
-    for before, first, second in looks:
+    for before, first, second, long_enough in looks:
+        if long_enough:
+            go_on(max(before, 1))
+            held.add((b"", b""), list(told))
+            told.clear()
+            seen.extend(held.release(told_only=True))
         go_on(before)
         look(first, second)
         if held.is_clear:

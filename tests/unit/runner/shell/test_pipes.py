@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from holdfast.runner.loop import HANG_UP, READ, Loop
-from holdfast.runner.shell.pipes import Pipes, read
-from holdfast.runner.shell.write_order import WriteOrder
+from holdfast.runner.shell.pipes import Pipes, WriteOrder, read
 
 
 class Watches:

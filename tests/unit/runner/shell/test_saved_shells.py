@@ -6,19 +6,15 @@ import pytest
 
 from holdfast.runner.shell import saved_shells
 from holdfast.runner.shell.bash_text import State
-from holdfast.runner.shell.shell import Shell
+from holdfast.runner.shell.last_known import LastKnown
 
 DUMP = b'declare -- A="1"\ndeclare -x B="2"\n\0\0\0\0\n\0'
 
 
-class Saved:
-    def saved(self) -> tuple[str, State | None]:
-        return "/tmp", State(DUMP, builtin_is_hidden=False)
-
-
 def packed() -> tuple[dict[str, object], bytes]:
-    shells: dict[str, Shell] = {"main": Saved()}  # type: ignore[dict-item]  # what is saved of one
-    return saved_shells.pack(shells)
+    known = LastKnown("/tmp", "/run/main")
+    known.state = State(DUMP, builtin_is_hidden=False)
+    return saved_shells.pack({"main": known})
 
 
 def told(state: State | None) -> str:

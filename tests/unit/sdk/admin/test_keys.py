@@ -2,14 +2,14 @@
 
 import pytest
 
-from fakes.api_server import RunningApi
 from holdfast import errors
 from holdfast.sdk import Client, SyncClient
+from support.api_host import ApiHost
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_keys(client: Client, api: RunningApi) -> None:
+async def test_keys(client: Client, api: ApiHost) -> None:
     made = await client.keys.add("ada", "use", max_sessions=1)
     assert made.key.startswith("hf_")
     assert made.key not in repr(made)
@@ -41,7 +41,7 @@ async def test_ceilings_of_a_key(client: Client) -> None:
         await client.keys.add("bob", "use", max_pids=0)
 
 
-def test_keys_without_async(api: RunningApi) -> None:
+def test_keys_without_async(api: ApiHost) -> None:
     with SyncClient(api.url, api.key) as client:
         made = client.keys.add("watcher", "read", owner="ada")
         assert client.keys.list() == [made.info]

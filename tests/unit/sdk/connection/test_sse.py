@@ -8,11 +8,11 @@ from contextlib import aclosing
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from fakes.api_server import RunningApi
 from holdfast.errors import BadInput, HoldfastError, Unauthorized, Unavailable
 from holdfast.sdk import Client, SessionEvent, SyncClient
 from holdfast.sdk.sessions import events as module
 from holdfast.sdk.sync.portal import iterate
+from support.api_host import ApiHost
 from support.daemons.daemon import wait_for
 from support.waiting import linger, until
 
@@ -24,8 +24,28 @@ async def take(events: AsyncGenerator[SessionEvent, None], count: int) -> list[S
         return [await anext(events) for _ in range(count)]
 
 
-async def test_the_past_and_the_present(api: RunningApi, client: Client) -> None:
-    api.events.add("created", status="creating", metadata={"a": "b"})
+async def hang_up(api: ApiHost) -> None:
+    """As a daemon that stops in order."""
+    api.events.close()
+
+
+async def fail(api: ApiHost, error: HoldfastError) -> None:
+    """Let all that reads events fail, also what waits for some."""
+
+    async def page(**_query: object) -> None:
+        raise error
+
+    api.store.events.page = page  # type: ignore[method-assign, assignment]  # until it recovers
+    api.events.wake()
+
+
+async def recover(api: ApiHost) -> None:
+    vars(api.store.events).pop("page", None)
+    api.events._closed = False
+
+
+async def test_the_past_and_the_present(api: ApiHost, client: Client) -> None:
+    api.run(api.tell("created", status="creating", metadata={"a": "b"}))
     async with aclosing(client.events()) as events:
         first = await anext(events)
         assert (first.seq, first.kind, first.session_id) == (1, "created", "ses_1")
@@ -34,40 +54,40 @@ async def test_the_past_and_the_present(api: RunningApi, client: Client) -> None
         coming = asyncio.create_task(anext(events))
         await linger()
         assert not coming.done()
-        api.events.add("error")
+        api.run(api.tell("error"))
         assert (await coming).kind == "error", "an event of that name is no failure of the stream"
-    await until(lambda: api.events.readers == 0, "leaving ends the stream")
+    await until(lambda: api.events.waiting == 0, "leaving ends the stream")
 
 
-async def test_only_some(api: RunningApi, client: Client) -> None:
+async def test_only_some(api: ApiHost, client: Client) -> None:
     for n in range(6):
-        api.events.add("error" if n % 2 else "created", session_id=f"ses_{n % 3}")
+        api.run(api.tell("error" if n % 2 else "created", session_id=f"ses_{n % 3}"))
     assert [event.seq for event in await take(client.events(2, kinds="error"), 2)] == [4, 6]
     assert [event.seq for event in await take(client.events(kinds=["created", "error"]), 6)] == [1, 2, 3, 4, 5, 6]
     assert [event.seq async for event in client.events(session_id="ses_1", follow=False)] == [2, 5]
 
 
-async def test_without_waiting(api: RunningApi, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_waiting(api: ApiHost, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 3)
     assert [event async for event in client.events(follow=False)] == []
     for _ in range(7):
-        api.events.add("created")
+        api.run(api.tell("created"))
     assert [event.seq async for event in client.events(follow=False)] == list(range(1, 8))
-    api.events.oldest = 4
+    assert api.run(api.store.events.prune(1_700_000_004)) == 3
     seen = [(event.seq, event.kind) async for event in client.events(1, follow=False)]
     assert seen == [(3, "gap"), (4, "created"), (5, "created"), (6, "created"), (7, "created")]
 
 
-async def test_a_gap(api: RunningApi, client: Client) -> None:
+async def test_a_gap(api: ApiHost, client: Client) -> None:
     for _ in range(3):
-        api.events.add("created")
-    api.events.oldest = 3
+        api.run(api.tell("created"))
+    assert api.run(api.store.events.prune(1_700_000_003)) == 2
     gap, event = await take(client.events(0), 2)
     assert gap == SessionEvent(2, "gap", None, None, {"after": 0, "oldest": 3})
     assert event.seq == 3
 
 
-async def test_a_stream_that_ends_or_fails_is_taken_up_again(api: RunningApi, client: Client) -> None:
+async def test_a_stream_that_ends_or_fails_is_taken_up_again(api: ApiHost, client: Client) -> None:
     """Each event once, in order, whatever happens in between."""
     seen: list[int] = []
 
@@ -76,16 +96,16 @@ async def test_a_stream_that_ends_or_fails_is_taken_up_again(api: RunningApi, cl
             seen.append(event.seq)
 
     reading = asyncio.create_task(read())
-    api.events.add("created")
+    api.run(api.tell("created"))
     for n in range(2, 8):
         await until(lambda n=n: seen == list(range(1, n)), "it has all so far")  # type: ignore[misc]  # bound early
         if n % 2:
-            api.events.hang_up = True  # as a daemon that stops in order
+            api.run(hang_up(api))
         else:
-            api.events.fail = Unavailable("the database is away")  # told in the stream, then in error replies
-        await until(lambda: api.events.readers == 0, "the stream has ended")
-        api.events.add("active")
-        api.events.hang_up, api.events.fail = False, None
+            api.run(fail(api, Unavailable("the database is away")))  # told in the stream, then in error replies
+        await until(lambda: api.events.waiting == 0, "the stream has ended")
+        api.run(recover(api))
+        api.run(api.tell("active"))
     await until(lambda: seen == list(range(1, 8)), "nothing is lost, nothing comes twice")
     reading.cancel()
     await asyncio.wait([reading])
@@ -97,7 +117,7 @@ async def test_a_daemon_that_was_never_there(client: Client) -> None:
             await anext(nobody.events())
 
 
-async def test_what_cannot_get_better_is_raised(api: RunningApi, client: Client) -> None:
+async def test_what_cannot_get_better_is_raised(api: ApiHost, client: Client) -> None:
     with pytest.raises(BadInput, match="beyond the newest"):
         await anext(client.events(5))
     with pytest.raises(BadInput, match="kind"):
@@ -105,10 +125,10 @@ async def test_what_cannot_get_better_is_raised(api: RunningApi, client: Client)
     async with Client(api.url, "wrong-key-0123456789") as stranger:
         with pytest.raises(Unauthorized):
             await anext(stranger.events())
-    api.events.add("created")
+    api.run(api.tell("created"))
     async with aclosing(client.events()) as events:
         await anext(events)
-        api.events.fail = HoldfastError("a bug")
+        api.run(fail(api, HoldfastError("a bug")))
         with pytest.raises(HoldfastError, match="a bug"):
             await anext(events)
 
@@ -116,20 +136,20 @@ async def test_what_cannot_get_better_is_raised(api: RunningApi, client: Client)
 # -- sync ------------------------------------------------------------------------------------------------------------
 
 
-def test_sync(api: RunningApi) -> None:
+def test_sync(api: ApiHost) -> None:
     with SyncClient(api.url, api.key) as client:
         for _ in range(3):
-            api.events.add("created")
+            api.run(api.tell("created"))
         assert [event.seq for event in client.events(follow=False)] == [1, 2, 3]
         for event in client.events(after=1):
             if event.seq == 4:
                 break
             if event.seq == 3:
-                api.events.add("destroyed")
+                api.run(api.tell("destroyed"))
         assert event.kind == "destroyed"
         with pytest.raises(BadInput, match="beyond"):
             next(client.events(99))
-    wait_for(lambda: api.events.readers == 0, "leaving the loop has ended the stream")
+    wait_for(lambda: api.events.waiting == 0, "leaving the loop has ended the stream")
 
 
 def test_an_async_generator_as_an_ordinary_one() -> None:

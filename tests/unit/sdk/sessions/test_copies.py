@@ -2,9 +2,9 @@
 
 import pytest
 
-from fakes.api_server import RunningApi
 from holdfast import errors
 from holdfast.sdk import Client, SyncClient
+from support.api_host import ApiHost
 
 pytestmark = pytest.mark.anyio
 
@@ -16,7 +16,7 @@ async def test_snapshots_and_forks(client: Client) -> None:
     assert await client.snapshots.list() == [snapshot]
     assert await client.snapshots.get("base") == snapshot
     async with client.create_session(snapshot="base") as started:
-        assert started.info.snapshot_id == "base"
+        assert started.info.snapshot_id == snapshot.id
     copy = await session.fork(metadata={}, ttl_seconds=7)
     assert (copy.info.forked_from, copy.info.restored, copy.info.ttl_seconds) == (session.id, "files", 7)
     assert copy.info.metadata == {}
@@ -38,7 +38,7 @@ async def test_workspaces(client: Client) -> None:
         await client.workspaces.remove("home")
 
 
-def test_the_same_without_async(api: RunningApi) -> None:
+def test_the_same_without_async(api: ApiHost) -> None:
     with SyncClient(api.url, api.key) as client, client.create_session(workspace="home") as session:
         assert session.snapshot("base") == client.snapshots.get("base")
         with session.fork() as copy:

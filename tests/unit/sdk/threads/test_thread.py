@@ -174,7 +174,7 @@ async def test_a_message_that_was_taken_back_ends(
     server: tuple[Server, Thread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon, thread = server
-    monkeypatch.setattr("holdfast.sdk.threads.reply.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.sdk.threads.thread.LOOK_SECONDS", 0.05)
     reply = await thread.send("x", id="m1")
     assert reply.message.after == 2
     daemon.message["status"] = "canceled"

@@ -7,9 +7,9 @@ import pytest
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
 from holdfast.errors import LimitOutOfRange
 from holdfast.records.limits import Limits
-from holdfast.sessions.create.limits import choose_limits
+from holdfast.sessions.create.choices import choose_limits
 from holdfast.sessions.types import CreateRequest
-from support.house import DEFAULTS
+from support.fake_host import DEFAULTS
 
 MACHINE = Limits(cpus=4, memory_mb=8192, pids=16384, disk_mb=100_000)
 SETTINGS = replace(DEFAULTS, machine=MACHINE, ceilings=Ceilings(max_memory_mb=1024, max_pids=500))

@@ -13,7 +13,7 @@ from holdfast.records.machine import Status
 from holdfast.records.network import NetworkPolicy
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SessionSpec
-from holdfast.sessions.pool.pool import Pool, Ready
+from holdfast.sessions.pool.pool import Pool, WarmSandbox
 
 SPEC = SessionSpec(Limits(1.0, 64, 64, 64), NetworkPolicy.NONE, False, {}, layout="/images/a/tree")
 IMAGES = {"a": 3, "b": 1}
@@ -42,7 +42,7 @@ def filled(*ids: str, image: str = "a") -> Pool:
     pool = Pool({image: len(ids)})
     for one in ids:
         pool.reserve(one, image)
-        pool.put(Ready.of(a_row(one, image)))
+        pool.put(WarmSandbox.of(a_row(one, image)))
     return pool
 
 
@@ -81,9 +81,9 @@ def warmed(*ids: str) -> Pool:
     pool = Pool({"agents": len(ids), "a": 1})
     for one in ids:
         pool.reserve(one, "agents")
-        pool.put(Ready.of(a_row(one, kept=True), kind="agents", purpose="agent:pi"))
+        pool.put(WarmSandbox.of(a_row(one, kept=True), kind="agents", purpose="agent:pi"))
     pool.reserve("plain", "a")
-    pool.put(Ready.of(a_row("plain")))
+    pool.put(WarmSandbox.of(a_row("plain")))
     return pool
 
 
@@ -143,7 +143,7 @@ class PoolMachine(RuleBasedStateMachine):
     """Every order of steps that the keeper could take."""
 
     made: Bundle[str] = Bundle("made")
-    taken: Bundle[Ready] = Bundle("taken")
+    taken: Bundle[WarmSandbox] = Bundle("taken")
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,14 +165,14 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(session_id=consumes(made), works=st.booleans())
     def finish(self, session_id: str, works: bool) -> None:
         if works:
-            self.pool.put(Ready.of(a_row(session_id, session_id[0])))
+            self.pool.put(WarmSandbox.of(a_row(session_id, session_id[0])))
         else:
             self.pool.release(session_id)
             self.gone.add(session_id)
 
     @precondition(lambda self: any(self.pool.count_ready(image) for image in IMAGES))
     @rule(target=taken)
-    def take(self) -> Ready:
+    def take(self) -> WarmSandbox:
         image = next(image for image in IMAGES if self.pool.count_ready(image))
         ready = self.pool.take(a_row(image=image))
         assert ready is not None
@@ -182,7 +182,7 @@ class PoolMachine(RuleBasedStateMachine):
         return ready
 
     @rule(ready=consumes(taken), clean=st.booleans())
-    def end_claim(self, ready: Ready, clean: bool) -> None:
+    def end_claim(self, ready: WarmSandbox, clean: bool) -> None:
         self.out.remove(ready.id)
         if clean and self.pool.lacks(ready.row.image):
             self.pool.put(ready)

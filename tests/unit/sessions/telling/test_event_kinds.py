@@ -1,7 +1,7 @@
 """What is told of a session's life."""
 
 from holdfast.records.machine import TABLE, Event, Status
-from holdfast.sessions.telling.event_kinds import TOLD, Kind
+from holdfast.sessions.telling.event_kinds import TOLD, EventKind
 
 
 def test_every_step_says_what_it_tells() -> None:
@@ -15,11 +15,11 @@ def test_whoever_listens_knows_each_state_that_lasts() -> None:
     }
     assert told == {
         Status.CREATING: set(),  # told by the insert
-        Status.ACTIVE: {Kind.ACTIVE, Kind.RESUMED},
+        Status.ACTIVE: {EventKind.ACTIVE, EventKind.RESUMED},
         Status.PAUSING: set(),
-        Status.PAUSED: {Kind.PAUSED},
+        Status.PAUSED: {EventKind.PAUSED},
         Status.RESUMING: set(),
         Status.DESTROYING: set(),
-        Status.DESTROYED: {Kind.DESTROYED},
-        Status.ERROR: {Kind.ERROR},
+        Status.DESTROYED: {EventKind.DESTROYED},
+        Status.ERROR: {EventKind.ERROR},
     }

@@ -16,14 +16,13 @@ from holdfast.errors import DiskFull, ProtocolError, SandboxLost, TooManyWatches
 from holdfast.link.link import Link
 from holdfast.link.streams import read_frame
 from holdfast.protocol import frames
-from holdfast.sessions.live import LiveSession
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.use import file_task
 from holdfast.sessions.use import files as session_files
 from holdfast.sessions.use.file_types import Change, Entry, Search
 from holdfast.sessions.use.files import MAX_WATCHES, SessionFiles
-from holdfast.sessions.use.oom import OomWatch
 from holdfast.sessions.watch.room import Room
+from unit.sessions.use.one_session import OneSession
 
 pytestmark = pytest.mark.anyio
 ENTRY = {"path": "/f", "kind": "file", "size": 3, "mode": 0o644, "uid": 0, "gid": 0, "mtime_ns": 1, "inode": 1}
@@ -46,15 +45,11 @@ async def files_with(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(file_task, "open_stream", open_stream)
     monkeypatch.setattr(file_task, "SILENT_SECONDS", 0.2)
-    live = LiveSession("ses_1", Link("ses_1", "token"), 60, "/", 0.0, 60.0, OomWatch(None, lambda _kills: None))
-
-    async def usable(_session_id: str) -> LiveSession:
-        return live
-
+    using = OneSession(Link("ses_1", "token"))
     try:
-        yield SessionFiles(usable, lambda: 1.0, Room(Path("/"), 0, SessionMetrics(CollectorRegistry())))
+        yield SessionFiles(using, Room(Path("/"), 0, SessionMetrics(CollectorRegistry())), 1 << 20)
     finally:
-        assert live.users == 0, "it is not in use any more"
+        assert using.session.users == 0, "it is not in use any more"
         server.close()
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.drivers.base import OomCounter
-from holdfast.sessions.use.oom import _REMEMBERED, OomWatch
+from holdfast.sessions.session import _REMEMBERED, OomWatch
 
 
 class Kernel(OomCounter):

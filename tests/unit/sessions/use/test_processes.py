@@ -9,10 +9,9 @@ from holdfast.errors import ProtocolError
 from holdfast.link.link import Link
 from holdfast.protocol import frames
 from holdfast.protocol.messages import MOST_SEGMENTS
-from holdfast.sessions.live import LiveSession
-from holdfast.sessions.use import calls
-from holdfast.sessions.use.oom import OomWatch
+from holdfast.sessions.use import execs
 from holdfast.sessions.use.processes import Processes, _chunks
+from unit.sessions.use.one_session import OneSession
 
 
 class Asked:
@@ -30,12 +29,7 @@ class Asked:
 async def test_each_write_has_a_name_of_its_own() -> None:
     """The link repeats a call that was cut, with the same fields: by its name the runner knows it again."""
     asked = Asked()
-    live = LiveSession("ses_1", cast(Link, asked), 60, "/", 0.0, 60.0, cast(OomWatch, None))
-
-    async def usable(_session_id: str) -> LiveSession:
-        return live
-
-    processes = Processes(usable, lambda: 1.0)
+    processes = Processes(OneSession(cast(Link, asked)))
     for _ in range(2):
         await processes.write("ses_1", "prc_1", b"the same line\n", close=False)
     first, second = (fields["write_id"] for _op, fields, _body in asked.calls)
@@ -55,4 +49,4 @@ def test_output_in_very_many_pieces_is_put_together_quickly() -> None:
 def test_a_result_with_more_segments_than_there_can_be(cut: int) -> None:
     told: frames.Header = {"exec_id": "exe_1", "exit_code": 0, "duration_ms": 1, "cwd": "/", "segment_bytes": cut}
     with pytest.raises(ProtocolError):
-        calls._result(told | {"truncated": False, "timed_out": False, "shell_restarted": False}, bytes(2 << 20))
+        execs._result(told | {"truncated": False, "timed_out": False, "shell_restarted": False}, bytes(2 << 20))

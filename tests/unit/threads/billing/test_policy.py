@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.broker.accounts import Limits
+from holdfast.broker.accounts import SpendingLimits
 from holdfast.threads.billing.policy import allowed, is_allowed, preferences, tighter
 from holdfast.threads.settings import AgentDefaults
 from holdfast.threads.types import ThreadOptions
@@ -30,9 +30,9 @@ def test_nothing_is_allowed_by_no_pattern() -> None:
 
 
 def test_the_tighter_limit_counts() -> None:
-    assert tighter(Limits(), Limits(1, 2, 3.0)) == Limits(1, 2, 3.0)
-    assert tighter(Limits(5, 1, None), Limits(1, 2, 3.0)) == Limits(1, 1, 3.0)
-    assert tighter(Limits(spend_usd=0.0), Limits(spend_usd=3.0)) == Limits(spend_usd=0.0)
+    assert tighter(SpendingLimits(), SpendingLimits(1, 2, 3.0)) == SpendingLimits(1, 2, 3.0)
+    assert tighter(SpendingLimits(5, 1, None), SpendingLimits(1, 2, 3.0)) == SpendingLimits(1, 1, 3.0)
+    assert tighter(SpendingLimits(spend_usd=0.0), SpendingLimits(spend_usd=3.0)) == SpendingLimits(spend_usd=0.0)
 
 
 def test_the_threads_model_comes_first_and_once() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.threads.files.fair_queue import FairQueue, QueueFull
+from holdfast.threads.files.whisper import FairQueue, QueueFull
 
 pytestmark = pytest.mark.anyio
 

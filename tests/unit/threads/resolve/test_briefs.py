@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.permissions import parse
-from holdfast.broker.accounts import Account
 from holdfast.errors import BadInput, ConfigError
 from holdfast.images.layout import PATH
 from holdfast.records.threads import ThreadRow
@@ -24,7 +23,8 @@ pytestmark = pytest.mark.anyio
 class Shop:
     """Two providers, three models."""
 
-    def models_for(self, _account: Account, /) -> Sequence[Model]:
+    @property
+    def models(self) -> Sequence[Model]:
         return [Model(provider, name, (Wire.CHAT,)) for provider, name in (("a", "1"), ("a", "2"), ("b", "1"))]
 
 
@@ -60,18 +60,18 @@ async def test_only_allowed_models_are_offered() -> None:
 
 
 async def test_the_rules_are_in_order(tmp_path: Path) -> None:
-    (tmp_path / "house.md").write_text("HOUSE\n")
+    (tmp_path / "host.md").write_text("HOUSE\n")
     for name in ("soul.md", "user.md", "tone.md"):
         (tmp_path / name).write_text(f"{name.upper()}\n")
-    defaults = AgentDefaults(system_prompt_file=tmp_path / "house.md", persona_dir=tmp_path, persona=["tone.md"])
+    defaults = AgentDefaults(system_prompt_file=tmp_path / "host.md", persona_dir=tmp_path, persona=["tone.md"])
     repo = Repo("https://example.com/x/kelp.git", "main")
     chosen = ThreadOptions(persona=["user.md", "soul.md"], repo=repo, system_prompt="OWN")
     there = {"session_id": "ses_1", "workdir": "/workspace/kelp"}
     made = Briefs(defaults)
     brief = await made.brief(row(chosen, there), "default")
     assert brief.workdir == "/workspace/kelp"
-    house, user, soul, about, own = brief.system_prompt.split("\n\n")
-    assert (house, user, soul, own) == ("HOUSE", "USER.MD", "SOUL.MD", "OWN")
+    host, user, soul, about, own = brief.system_prompt.split("\n\n")
+    assert (host, user, soul, own) == ("HOUSE", "USER.MD", "SOUL.MD", "OWN")
     assert "https://example.com/x/kelp.git, branch main" in about
     assert (await made.brief(row(), "default")).system_prompt == "HOUSE\n\nTONE.MD"
 
@@ -82,16 +82,16 @@ async def test_without_files_there_are_the_rules_of_the_house() -> None:
 
 
 async def test_files_are_read_again_when_they_are_not_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    house = tmp_path / "house.md"
-    house.write_text("OLD")
-    made = Briefs(AgentDefaults(system_prompt_file=house))
+    host = tmp_path / "host.md"
+    host.write_text("OLD")
+    made = Briefs(AgentDefaults(system_prompt_file=host))
     assert (await made.brief(row(), "default")).system_prompt == "OLD"
-    house.write_text("NEW")
+    host.write_text("NEW")
     assert (await made.brief(row(), "default")).system_prompt == "OLD"
     monkeypatch.setattr(briefs, "_FRESH_SECONDS", 0.0)
     assert (await made.brief(row(), "default")).system_prompt == "NEW"
-    house.unlink()
-    with pytest.raises(ConfigError, match=r"system_prompt_file: .*house\.md cannot be read"):
+    host.unlink()
+    with pytest.raises(ConfigError, match=r"system_prompt_file: .*host\.md cannot be read"):
         await made.brief(row(), "default")
 
 
@@ -153,7 +153,8 @@ async def test_what_changes_is_seen() -> None:
     shelf = [Model("a", "1", (Wire.CHAT,))]
 
     class Changing:
-        def models_for(self, _account: Account, /) -> Sequence[Model]:
+        @property
+        def models(self) -> Sequence[Model]:
             return tuple(shelf)
 
     made = Briefs(AgentDefaults(), Changing())

@@ -1,7 +1,7 @@
 """What an agent is told of a long conversation: the end of it, and never more than it can be sent."""
 
 from holdfast.agents.base import PastMessage
-from holdfast.threads.resolve.transcript import LINE_BYTES, MOST_BYTES, bounded
+from holdfast.threads.resolve.resolver import LINE_BYTES, MOST_BYTES, bounded
 
 
 def test_a_short_conversation_is_told_whole() -> None:

@@ -1,4 +1,4 @@
-"""What runs INSIDE the sandbox: the standard library only, and of it only what the runtime bundle has.
+"""The program that runs INSIDE the sandbox. It uses only modules of the standard library that the runtime bundle has.
 
 So no ``dataclasses``, ``typing``, ``re``, ``json``, ``signal`` or ``subprocess`` at run time.
 """

@@ -6,7 +6,7 @@ import codecs
 import os
 import time
 
-from holdfast.agents.scripted.inside.script import Piece
+from holdfast.agents.scripted.inside.script import OutputPiece
 
 KILL, STOP = 9, 19
 CHUNK = 1 << 14
@@ -16,8 +16,8 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 BUNDLE = "/.holdfast"
 
 
-class Command:
-    """Runs from the moment it is made."""
+class ScriptedCommand:
+    """A command, which runs as soon as this object is made."""
 
     def __init__(self, text: str) -> None:
         self._pipe, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -31,21 +31,21 @@ class Command:
 
     @property
     def pipe(self) -> int | None:
-        """Readable when there is output; None when there will be no more, though it may still run."""
+        """A descriptor that is readable when there is output; None when no more will come, though it may still run."""
         return None if self._closed else self._pipe
 
-    def more(self) -> Piece | None:
-        """What there is now; None if nothing is."""
+    def more(self) -> OutputPiece | None:
+        """Return the output that is there now; None if there is none."""
         data = self._read()
         if data:
-            return Piece(self._decode.decode(data))
+            return OutputPiece(self._decode.decode(data))
         ended, status = os.waitpid(self.pid, os.WNOHANG)
         if not ended:
             return None
         rest = b"".join([self._read() for _ in range(DRAIN_READS)])  # written since we looked at the pipe
         os.close(self._pipe)
         code = os.waitstatus_to_exitcode(status)
-        return Piece(self._decode.decode(rest, True), code if code >= 0 else 128 - code)
+        return OutputPiece(self._decode.decode(rest, True), code if code >= 0 else 128 - code)
 
     def _read(self) -> bytes:
         try:
@@ -56,7 +56,7 @@ class Command:
         return data
 
     def kill(self) -> None:
-        """With all that it has started."""
+        """Kill the command and all that it has started."""
         found: set[int] = set()
         while new := set(_descendants(self.pid)) - found:  # who stands still starts nobody else
             for pid in new:
@@ -92,7 +92,7 @@ def _shell() -> list[str]:
 
 
 def _descendants(pid: int) -> list[int]:
-    """It and all below it, parents first."""
+    """The process and all its descendants, parents first."""
     found = [pid]
     for one in found:
         try:

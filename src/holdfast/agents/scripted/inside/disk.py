@@ -1,4 +1,4 @@
-"""What the agent keeps on the sandbox's disk: conversations, and the events of each turn.
+"""The agent's files on the sandbox's disk: conversations, and the events of each turn.
 
     <home>/sessions/<session>.jsonl             what was said before, which prompts were accepted; only ever appended to
     <home>/turns/<session>/<turn>.log           the turn's events, one JSON object per line; only ever appended to
@@ -25,7 +25,7 @@ APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 INTERRUPTED = "the agent was restarted in the middle of this turn"
 
 
-class Lines:
+class LineFile:
     """A file of JSON objects, to append to. ``end`` is its length."""
 
     def __init__(self, path: str) -> None:
@@ -75,7 +75,7 @@ class Accepted:
         self.reverted = False
 
 
-class Session:
+class ScriptedConversation:
     """One conversation."""
 
     def __init__(self, home: str, session_id: str) -> None:
@@ -93,13 +93,13 @@ class Session:
         return os.path.exists(self._path)
 
     def create(self, history: list[tuple[str, str]]) -> None:
-        """On disk, whole or not at all."""
+        """Write the conversation to disk, whole or not at all."""
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
         os.makedirs(self._turns, exist_ok=True)
         scratch = f"{self._path}.new"
         if os.path.exists(scratch):  # of one who was killed here
             os.unlink(scratch)
-        lines = Lines(scratch)
+        lines = LineFile(scratch)
         for role, text in history:
             lines.append(compact_json.encode({"said": text, "role": role}))
         lines.append(b"{}", sync=True)
@@ -108,12 +108,12 @@ class Session:
         self._before = history
 
     def load(self) -> None:
-        Lines(self._path).close()
+        LineFile(self._path).close()
         for told in read_lines(self._path):
             self._take(told)
         for turn in self.accepted.values():
             path = self.log_path(turn.name)
-            Lines(path).close()  # closes a line that was cut off: even one that lacks only its end
+            LineFile(path).close()  # closes a line that was cut off: even one that lacks only its end
             turn.said, turn.ended = _outcome(path)
 
     def _take(self, told: Data) -> None:
@@ -130,8 +130,8 @@ class Session:
             self._forget_from(str(told["reverted"]))
 
     def note(self, told: Data) -> None:
-        """Remember it for ever, before anybody is told."""
-        lines = Lines(self._path)
+        """Save a note for ever, before anybody learns of it."""
+        lines = LineFile(self._path)
         lines.append(compact_json.encode(told), sync=True)
         lines.close()
         self._take(told)
@@ -156,7 +156,7 @@ class Session:
         """Turns that an earlier process left in the middle end with an error."""
         for turn in self.accepted.values():
             if not turn.ended:
-                log = Lines(self.log_path(turn.name))
+                log = LineFile(self.log_path(turn.name))
                 error: Data = {"code": "interrupted", "message": INTERRUPTED}
                 log.append(encode_event(Turn(turn.name, "").finalize("error", error)), sync=True)
                 log.close()
@@ -165,13 +165,13 @@ class Session:
     # -- taking back ---------------------------------------------------------------------------------------------------
 
     def keep(self, turn: Accepted, path: str) -> None:
-        """What a file is now, for ``revert``."""
+        """Save the present content of a file, for ``revert``."""
         try:
             with open(path, "rb") as file:
                 before: str | None = file.read().hex()
         except FileNotFoundError:
             before = None
-        undo = Lines(f"{self._turns}/{turn.name}.undo")
+        undo = LineFile(f"{self._turns}/{turn.name}.undo")
         undo.append(compact_json.encode({"path": path, "before": before}))
         undo.close()
 
@@ -195,7 +195,7 @@ def encode_event(event: Emit) -> bytes:
 
 
 def _outcome(path: str) -> tuple[str, bool]:
-    """What the agent has said in a turn, and whether it ended."""
+    """The agent's answer in a turn, and whether the turn has ended."""
     said, ended = "", False
     for event in read_lines(path):
         data = event.get("data")

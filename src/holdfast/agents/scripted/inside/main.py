@@ -14,8 +14,8 @@ import sys
 import time
 
 from holdfast.agents.scripted.inside import script
-from holdfast.agents.scripted.inside.command import KILL, Command
-from holdfast.agents.scripted.inside.disk import Accepted, Lines, Session, encode_event
+from holdfast.agents.scripted.inside.command import KILL, ScriptedCommand
+from holdfast.agents.scripted.inside.disk import Accepted, LineFile, ScriptedConversation, encode_event
 from holdfast.protocol import compact_json
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ TELL_BYTES = 3000
 
 
 class RequestRefused(Exception):
-    """An answer that says no. ``code`` is ``session_missing`` or ``failed``."""
+    """The answer is an error. ``code`` is ``session_missing`` or ``failed``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,10 +50,10 @@ def say(line: Data) -> None:
 class Running:
     """A turn under way: what it wishes for now, and how that stands."""
 
-    def __init__(self, session: Session, accepted: Accepted, told: Data) -> None:
+    def __init__(self, conversation: ScriptedConversation, accepted: Accepted, told: Data) -> None:
         attachments = told.get("attachments")
         model = told.get("model")
-        memory = session.memory()[:-2]
+        memory = conversation.memory()[:-2]
         self.script = script.Turn(
             accepted.name,
             accepted.text,
@@ -62,12 +62,12 @@ class Running:
             [str(path) for path in attachments] if isinstance(attachments, list) else [],
         )
         self.accepted = accepted
-        self._session = session
-        self._key = f"{session.session_id}/{accepted.name}"
-        self._log = Lines(session.log_path(accepted.name))
+        self._session = conversation
+        self._key = f"{conversation.session_id}/{accepted.name}"
+        self._log = LineFile(conversation.log_path(accepted.name))
         self._steps = self.script.steps()
         self._wish = script.advance(self._steps)
-        self._command: Command | None = None
+        self._command: ScriptedCommand | None = None
         self._until = 0.0
         self._aborting = False
         self.answer: str | None = None
@@ -81,7 +81,7 @@ class Running:
     def waits(self) -> bool:
         """Whether it can only go on when something else has happened."""
         wish = self._wish
-        return not self.aborted and isinstance(wish, (script.More, script.WaitFor, script.Sleep, script.Ask))
+        return not self.aborted and isinstance(wish, (script.More, script.WaitFor, script.SleepFor, script.Ask))
 
     @property
     def pipe(self) -> int | None:
@@ -99,7 +99,7 @@ class Running:
         say(told)
 
     def step(self) -> None:
-        """One wish, if it can be granted now."""
+        """Carry out the present wish, if that is possible now."""
         wish = self._wish
         assert wish is not None
         if self.aborted and not self._aborting and not isinstance(wish, script.Emit):
@@ -126,9 +126,9 @@ class Running:
             if wish.kind == "question":
                 self._session.note({"question": wish.data["question_id"]})
             self.tell(wish)
-        elif isinstance(wish, script.Run):
-            self._command = Command(wish.command)
-            return True, script.Piece("")
+        elif isinstance(wish, script.RunCommand):
+            self._command = ScriptedCommand(wish.command)
+            return True, script.OutputPiece("")
         elif isinstance(wish, script.More):
             return self._more()
         elif isinstance(wish, script.Write):
@@ -138,7 +138,7 @@ class Running:
             return answer is not None, answer
         elif isinstance(wish, script.WaitFor):
             return os.path.exists(wish.path), None
-        elif isinstance(wish, script.Sleep):
+        elif isinstance(wish, script.SleepFor):
             self._until = self._until or time.monotonic() + wish.seconds
             if time.monotonic() < self._until:
                 return False, None
@@ -189,7 +189,7 @@ class Program:
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ScriptedConversation] = {}
         self._running: dict[str, Running] = {}
         self._input = b""
         self._ops = {
@@ -255,45 +255,45 @@ class Program:
             answer["error"] = {"code": "failed", "message": f"{type(error).__name__}: {error}"}
         say(answer)
 
-    def _find(self, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None or not session.exists:
-            session = Session(self._home, session_id)
-            if not session.exists:
+    def _find(self, session_id: str) -> ScriptedConversation:
+        conversation = self._sessions.get(session_id)
+        if conversation is None or not conversation.exists:
+            conversation = ScriptedConversation(self._home, session_id)
+            if not conversation.exists:
                 raise RequestRefused("session_missing", f"the agent has no session {session_id}")
-            session.load()
-            self._sessions[session_id] = session
-        return session
+            conversation.load()
+            self._sessions[session_id] = conversation
+        return conversation
 
     def _ping(self, _request: Data) -> None:
         pass
 
     def _create(self, request: Data) -> None:
-        session = Session(self._home, str(request["session"]))
+        conversation = ScriptedConversation(self._home, str(request["session"]))
         history = request["history"]
-        if not session.exists and isinstance(history, list):
-            session.create([(str(role), str(text)) for role, text in history])
-            self._sessions[session.session_id] = session
+        if not conversation.exists and isinstance(history, list):
+            conversation.create([(str(role), str(text)) for role, text in history])
+            self._sessions[conversation.session_id] = conversation
 
     def _resume(self, request: Data) -> None:
         self._find(str(request["session"]))
 
     def _prompt(self, request: Data) -> None:
-        session = self._find(str(request["session"]))
+        conversation = self._find(str(request["session"]))
         prompt_id = str(request["prompt"])
-        if prompt_id in session.accepted:
+        if prompt_id in conversation.accepted:
             return
-        if session.running() is not None:
+        if conversation.running() is not None:
             raise RequestRefused("failed", "a turn is running in this session; wait for its end")
         note: Data = {"prompt": prompt_id, "name": request["name"], "text": request["text"]}
-        Lines(session.log_path(str(request["name"]))).close()  # if that cannot be made, nothing was accepted
-        session.note(note)
-        accepted = session.accepted[prompt_id]
-        self._running[f"{session.session_id}/{accepted.name}"] = Running(session, accepted, request)
+        LineFile(conversation.log_path(str(request["name"]))).close()  # if that cannot be made, nothing was accepted
+        conversation.note(note)
+        accepted = conversation.accepted[prompt_id]
+        self._running[f"{conversation.session_id}/{accepted.name}"] = Running(conversation, accepted, request)
 
-    def _turn(self, session: Session) -> Running | None:
-        accepted = session.running()
-        return None if accepted is None else self._running.get(f"{session.session_id}/{accepted.name}")
+    def _turn(self, conversation: ScriptedConversation) -> Running | None:
+        accepted = conversation.running()
+        return None if accepted is None else self._running.get(f"{conversation.session_id}/{accepted.name}")
 
     def _abort(self, request: Data) -> None:
         running = self._turn(self._find(str(request["session"])))
@@ -301,34 +301,34 @@ class Program:
             running.aborted = True
 
     def _answer(self, request: Data) -> None:
-        session = self._find(str(request["session"]))
-        if request["question"] not in session.asked:
+        conversation = self._find(str(request["session"]))
+        if request["question"] not in conversation.asked:
             raise RequestRefused("failed", f"the agent has asked no question {request['question']}")
-        running = self._turn(session)
+        running = self._turn(conversation)
         if running is not None and running.question == request["question"] and running.answer is None:
             running.answer = str(request["answer"])
 
     def _steer(self, request: Data) -> None:
-        session = self._find(str(request["session"]))
-        if request["prompt"] in session.steered:
+        conversation = self._find(str(request["session"]))
+        if request["prompt"] in conversation.steered:
             return
-        running = self._turn(session)
+        running = self._turn(conversation)
         if running is None:
             raise RequestRefused("failed", "no turn is running in this session; send the message with mode queue")
-        session.note({"steer": request["prompt"]})
+        conversation.note({"steer": request["prompt"]})
         running.tell(running.script.steered(str(request["text"])))
 
     def _revert(self, request: Data) -> None:
-        session = self._find(str(request["session"]))
-        if session.running() is not None:
+        conversation = self._find(str(request["session"]))
+        if conversation.running() is not None:
             raise RequestRefused("failed", "a turn is running in this session; abort it first")
-        if request["prompt"] not in session.accepted:
+        if request["prompt"] not in conversation.accepted:
             raise RequestRefused("failed", f"the agent has had no prompt {request['prompt']}")
-        session.revert(str(request["prompt"]))
+        conversation.revert(str(request["prompt"]))
 
 
 def main() -> None:
-    """``argv``: where to keep everything, and a mark that only the host reads."""
+    """Run the program. ``argv`` has its directory, and a mark that only the host reads."""
     try:
         Program(sys.argv[1]).run()
     except BrokenPipeError:  # nobody is there any more

@@ -12,7 +12,7 @@ A text whose every line begins with one of ``VERBS`` is a script. Any other text
     fail CODE MESSAGE           crash                           hang, hang-hard (not even TERM ends it)
 
 A turn is a generator of *wishes*. The one who runs it grants each and sends back what came of it: ``None``, an answer's
-text, a ``Piece`` of a command's output. To abort, throw ``Aborted`` into it.
+text, a ``OutputPiece`` of a command's output. To abort, throw ``Aborted`` into it.
 """
 
 from __future__ import annotations
@@ -27,28 +27,15 @@ if TYPE_CHECKING:
     Steps = Generator["Wish", object, None]
 
 VERBS = (
-    *(
-        "say",
-        "think",
-        "run",
-        "write",
-        "ask",
-        "ask-within",
-        "history",
-        "recall",
-        "title",
-        "models",
-        "model",
-        "attachments",
-    ),
-    *("count", "sleep", "wait-for", "garbage", "fail", "crash", "hang", "hang-hard"),
+    *("say", "think", "run", "write", "ask", "ask-within", "history", "recall", "title", "models", "model"),
+    *("attachments", "count", "sleep", "wait-for", "garbage", "fail", "crash", "hang", "hang-hard"),
 )
 OUTPUT_CHARACTERS = 1 << 14
 """How much of a command's output is told: the newest."""
 
 
 class Aborted(Exception):
-    """Thrown into a turn that is to end."""
+    """This is thrown into a turn that must end."""
 
 
 class Wish:
@@ -63,18 +50,18 @@ class Emit(Wish):
         self.data = data
 
 
-class Run(Wish):
-    """Start a command; granted with the first ``Piece``."""
+class RunCommand(Wish):
+    """Start a command; granted with the first ``OutputPiece``."""
 
     def __init__(self, command: str) -> None:
         self.command = command
 
 
 class More(Wish):
-    """The next ``Piece`` of the command that runs."""
+    """The next ``OutputPiece`` of the command that runs."""
 
 
-class Piece:
+class OutputPiece:
     """Output of a command; the last one has its exit code."""
 
     def __init__(self, text: str, exit_code: int | None = None) -> None:
@@ -98,13 +85,13 @@ class Ask(Wish):
 
 
 class WaitFor(Wish):
-    """Until that path exists."""
+    """Wait until that path exists."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
 
-class Sleep(Wish):
+class SleepFor(Wish):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
@@ -147,7 +134,7 @@ class Turn:
         self._questions = 0
 
     def steps(self) -> Steps:
-        """To its end, which is always one ``message.finalize``."""
+        """Yield wishes to the end of the turn, which is always one ``message.finalize``."""
         try:
             yield Emit("message.create", {"message_id": self.message_id, "role": "agent"})
             yield _status("thinking")
@@ -179,7 +166,7 @@ class Turn:
         return Emit("message.part.text-delta", data)
 
     def steered(self, text: str) -> Emit:
-        """What the agent says of a message that came into the running turn."""
+        """The agent's answer to a message that came into the running turn."""
         self._parts += 1
         return self.delta(f"steered: {text}\n", self._parts)
 
@@ -227,10 +214,10 @@ class Turn:
         yield Emit("message.part.tool-update", {**tool, "state": "pending"})
         output = ""
         try:
-            piece = yield Run(command)
+            piece = yield RunCommand(command)
             yield Emit("message.part.tool-update", {**tool, "state": "running"})
             while True:
-                assert isinstance(piece, Piece)
+                assert isinstance(piece, OutputPiece)
                 output = (output + piece.text)[-OUTPUT_CHARACTERS:]
                 if piece.exit_code is not None:
                     break
@@ -302,7 +289,7 @@ _SAYS = {
 }
 _PLAIN: dict[str, Callable[[str], Wish]] = {
     "wait-for": WaitFor,
-    "sleep": lambda rest: Sleep(float(rest or "0")),
+    "sleep": lambda rest: SleepFor(float(rest or "0")),
     "garbage": lambda _rest: Garbage(),
     "crash": lambda _rest: Crash(),
     "hang": lambda _rest: Hang(False),
@@ -338,5 +325,5 @@ def _status(status: str) -> Emit:
 
 
 def _words(text: str) -> list[str]:
-    """Pieces that give the text again when they are joined."""
+    """Split a text into pieces that give it again when they are joined."""
     return [piece for piece in text.replace(" ", " \0").split("\0") if piece]

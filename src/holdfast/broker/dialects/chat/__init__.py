@@ -1,9 +1,7 @@
 """OpenAI's chat completions, and those of everybody who has copied them."""
 
-from holdfast.broker.dialects.chat.answer_reader import ChatReader
-from holdfast.broker.dialects.chat.answer_writer import ChatWriter, error_event
-from holdfast.broker.dialects.chat.question_reader import read
-from holdfast.broker.dialects.chat.question_writer import write
+from holdfast.broker.dialects.chat.answers import ChatReader, ChatWriter, error_event
+from holdfast.broker.dialects.chat.questions import read, write
 from holdfast.broker.dialects.dialect import Dialect
 from holdfast.broker.dialects.openai import error_body
 

@@ -2,9 +2,7 @@
 
 from holdfast.broker.dialects.dialect import Dialect
 from holdfast.broker.dialects.openai import error_body
-from holdfast.broker.dialects.responses.answer_reader import ResponsesReader
-from holdfast.broker.dialects.responses.answer_writer import ResponsesWriter, error_event
-from holdfast.broker.dialects.responses.question_reader import read
-from holdfast.broker.dialects.responses.question_writer import write
+from holdfast.broker.dialects.responses.answers import ResponsesReader, ResponsesWriter, error_event
+from holdfast.broker.dialects.responses.questions import read, write
 
 RESPONSES = Dialect(read, write, ResponsesReader, ResponsesWriter, error_body, error_event)

@@ -1,4 +1,4 @@
-"""Answers that broke off after they had begun, and what the agent did then: its reader is told both.
+"""Reports answers that broke off after they had begun, and what the agent did then, to the reader of its output.
 
 Some agents say nothing of it. They ask again, and what they then say comes behind the half; or they end the turn as
 if the half were the whole. So a word is left among what the agent says, by the runner: ``BROKE`` before the agent
@@ -8,7 +8,6 @@ start, and ``WENT_ON`` if it is another.
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import structlog
 from holdfast.broker.accounts import Account
 from holdfast.broker.dialects.json import written
 from holdfast.broker.models.intake.question import Question
+from holdfast.concurrency import Bounded
 from holdfast.errors import HoldfastError
 from holdfast.protocol.messages import BROKE, CUT, WENT_ON
 from holdfast.vocabulary.models import channel_tag
@@ -38,29 +38,25 @@ class _Break:
 
 
 class Breaks:
-    """Of all sessions here: the last one of each channel, until its agent asks for something else."""
+    """Remembers the last broken answer of each channel, until its agent asks for something else."""
 
     def __init__(self) -> None:
         self._tell: Tell | None = None
-        self._last: OrderedDict[tuple[str, str], _Break] = OrderedDict()
+        self._last = Bounded[tuple[str, str], _Break](_MOST)
 
     def attend(self, tell: Tell) -> None:
-        """From now on there are sessions."""
+        """Set the function that reports to the runner, once there are sessions."""
         self._tell = tell
 
     async def note_break(self, session_id: str, account: Account, question: Question | None) -> None:
-        """Before the agent is told."""
+        """Report a broken answer, before the agent learns of it."""
         if question is None or not question.is_with_tools:
             return
-        key = (session_id, account.channel)
-        self._last[key] = _Break(account.turn_id, await _digest(question))
-        self._last.move_to_end(key)
-        if len(self._last) > _MOST:
-            self._last.popitem(last=False)
+        self._last[session_id, account.channel] = _Break(account.turn_id, await _digest(question))
         await self._leave(session_id, account, BROKE)
 
     async def note_question(self, session_id: str, account: Account, question: Question | None) -> None:
-        """Before it is answered. By then the agent has said all that there was of the answer that broke off."""
+        """Report what the agent asks after a broken answer, before it is answered. It has printed all of it."""
         if not self._last or question is None or not question.is_with_tools:
             return
         last = self._last.pop((session_id, account.channel), None)

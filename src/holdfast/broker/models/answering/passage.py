@@ -1,19 +1,19 @@
-"""An answer on its way from the provider to the sandbox, piece by piece, as fast as the slower of the two."""
+"""Passes an answer from the provider to the sandbox, piece by piece, as fast as the slower of the two."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 from pydantic_core import from_json
 
-from holdfast.broker.accounts import Account, Call
+from holdfast.broker.accounts import Account, Call, Hold
 from holdfast.broker.dialects.reading import Reading, characters
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.asking.outcome import Failed, Opened
 from holdfast.broker.models.ledger import Ledger
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.providers import headers as passing
 from holdfast.broker.models.providers.endpoints import Endpoint, Operation
 from holdfast.broker.models.providers.upstream import Broken
@@ -26,45 +26,36 @@ _NOTED_SECONDS = 2.0
 """How often what a stream has cost so far is noted, should its end never be."""
 
 
+@dataclass(slots=True, eq=False)
 class Passage:
-    """Of one answer. ``error`` says afterwards what went wrong, if anything did."""
+    """Passes one answer on. Afterwards ``error`` says what went wrong, if anything did."""
 
-    def __init__(
-        self,
-        request: web.BaseRequest,
-        opened: Opened,
-        endpoint: Endpoint,
-        account: Account,
-        ledger: Ledger,
-        hold: Hold | None,
-        on_break: Callable[[], Awaitable[None]],
-    ) -> None:
-        """``on_break`` is called before the agent hears that a stream has broken off."""
-        self._request = request
-        self._opened = opened
-        self._endpoint = endpoint
-        self._account = account
-        self._ledger = ledger
-        self._hold = hold
-        self._on_break = on_break
-        self._broke = False
-        self._recorded = False
-        self._noted = time.monotonic()
-        self._canceled = False
-        self.error: str | None = None
+    request: web.BaseRequest
+    opened: Opened
+    endpoint: Endpoint
+    account: Account
+    ledger: Ledger
+    hold: Hold | None
+    on_break: Callable[[], Awaitable[None]]
+    """It is called before the agent hears that a stream has broken off."""
+    error: str | None = None
+    _broke: bool = False
+    _recorded: bool = False
+    _noted: float = field(default_factory=time.monotonic)
+    _canceled: bool = False
 
     @property
     def is_broken(self) -> bool:
         """Whether the answer broke off, and not because the sandbox or the daemon hung up."""
-        return self.error is not None and not self._canceled and self._opened.reply.status < 400
+        return self.error is not None and not self._canceled and self.opened.reply.status < 400
 
     async def run(self) -> web.StreamResponse:
         """Raises ConnectionError where the sandbox, or a document, has broken off. The bill is written in any case."""
-        opened = self._opened
+        opened = self.opened
         reply = opened.reply
         response = web.StreamResponse(status=reply.status, headers=_headers(opened))
         try:
-            await response.prepare(self._request)
+            await response.prepare(self.request)
             if reply.is_stream and reply.status < 400:
                 await self._stream(response)
             else:
@@ -82,8 +73,8 @@ class Passage:
             reply.close()
             if not self._recorded:
                 self._recorded = True
-                if self._endpoint.is_billed:
-                    self._ledger.record_soon(self._account, self._call(), self._hold, opened.call_id)
+                if self.endpoint.is_billed:
+                    self.ledger.record_soon(self.account, self._call(), self.hold, opened.call_id)
         return response
 
     def _cancel(self) -> None:
@@ -92,7 +83,7 @@ class Passage:
     # -- streams -----------------------------------------------------------------------------------------------------
 
     async def _stream(self, response: web.StreamResponse) -> None:
-        opened = self._opened
+        opened = self.opened
         await self._send(response, opened.held)
         opened.held = []
         self._note()
@@ -115,9 +106,9 @@ class Passage:
         await self._record()
 
     async def _send(self, response: web.StreamResponse, events: list[bytes]) -> None:
-        if self._opened.reading.complete:  # before the agent can tell anybody that it is done
+        if self.opened.reading.complete:  # before the agent can tell anybody that it is done
             await self._record()
-        if self._opened.reading.failed is not None and not self._opened.reading.finished:
+        if self.opened.reading.failed is not None and not self.opened.reading.finished:
             await self._break()
         if events:
             await response.write(events[0] if len(events) == 1 else b"".join(events))
@@ -125,17 +116,17 @@ class Passage:
     async def _break(self) -> None:
         if not self._broke:
             self._broke = True
-            await self._on_break()
+            await self.on_break()
 
     def _broken(self, message: str) -> bytes:
-        return (b"\n\n" if self._opened.splitter.torn else b"") + self._opened.agents_dialect.error_event(message)
+        return (b"\n\n" if self.opened.splitter.torn else b"") + self.opened.agents_dialect.error_event(message)
 
     async def _say_goodbye(self, response: web.StreamResponse) -> None:
-        """Cancelled, but somebody is still there: it is the daemon that goes. An end without a word looks like one."""
-        transport = self._request.transport
-        if transport is None or transport.is_closing() or not (response.prepared and self._opened.reply.is_stream):
+        """End the stream with an error if the daemon stops, or the agent would take the part for the whole."""
+        transport = self.request.transport
+        if transport is None or transport.is_closing() or not (response.prepared and self.opened.reply.is_stream):
             return
-        if self._opened.reading.finished:
+        if self.opened.reading.finished:
             return
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_GOODBYE_SECONDS):
@@ -145,16 +136,14 @@ class Passage:
     # -- documents ---------------------------------------------------------------------------------------------------
 
     async def _document(self, response: web.StreamResponse) -> None:
-        opened = self._opened
-        kept: list[bytes] | None = []
+        opened = self.opened
+        body = bytearray()
         size = 0
         try:
             async for chunk in _after(opened):
                 size += len(chunk)
-                if kept is not None:
-                    kept = kept if size <= _READ_BYTES else None
-                if kept is not None:
-                    kept.append(chunk)
+                if size <= _READ_BYTES:
+                    body += chunk
                 await response.write(chunk)
         except Broken as error:
             self.error = str(error)
@@ -162,52 +151,45 @@ class Passage:
             raise ConnectionResetError from None
         if opened.reply.status >= 400:
             self.error = f"HTTP {opened.reply.status}"
-        elif self._endpoint.is_billed:
-            if kept is not None and opened.plan.translation is None:  # else it has been read before
-                body = b"".join(kept)
-                if len(body) > _BIG_BYTES:
-                    await asyncio.to_thread(_read, opened, body)
+        elif self.endpoint.is_billed:
+            if size <= _READ_BYTES and opened.plan.translation is None:  # else it has been read before
+                if size > _BIG_BYTES:
+                    await asyncio.to_thread(_read, opened, bytes(body))
                 else:
-                    _read(opened, body)
+                    _read(opened, bytes(body))
             self._guess(size)
         await self._record()
 
     def _guess(self, size: int) -> None:
-        """By its size, for a document that does not say what it cost, or was too long to be looked through."""
-        reading = self._opened.reading
+        """Guess the cost of a document by its size, if it does not say it, or was too long to be read."""
+        reading = self.opened.reading
         reading.begun = True
-        if reading.output is None and not reading.characters and self._endpoint.operation is Operation.ANSWER:
-            reading.characters = min(size, characters(self._opened.most_output))
+        if reading.output is None and not reading.characters and self.endpoint.operation is Operation.ANSWER:
+            reading.characters = min(size, characters(self.opened.most_output))
 
     # -- the bill ----------------------------------------------------------------------------------------------------
 
     async def _record(self) -> None:
         if not self._recorded:
             self._recorded = True
-            if self._endpoint.is_billed:
-                await self._ledger.record(self._account, self._call(), self._hold, self._opened.call_id)
+            if self.endpoint.is_billed:
+                await self.ledger.record(self.account, self._call(), self.hold, self.opened.call_id)
 
     def _note(self) -> None:
-        call_id, now = self._opened.call_id, time.monotonic()
+        call_id, now = self.opened.call_id, time.monotonic()
         if call_id is not None and not self._recorded and now - self._noted >= _NOTED_SECONDS:
             self._noted = now
-            self._ledger.advance(call_id, self._call())
+            self.ledger.advance(call_id, self._call())
 
     def _call(self) -> Call:
-        opened = self._opened
-        return call_of(
-            opened.candidate,
-            opened.reply.status,
-            opened.reading,
-            opened.asked_bytes,
-            first_byte_seconds=opened.first_byte_seconds,
-            seconds=time.monotonic() - opened.since,
-            error=self.error or opened.reading.failed,
-        )
+        opened, seconds = self.opened, time.monotonic() - self.opened.since
+        error = self.error or opened.reading.failed
+        call = call_of(opened.candidate, opened.reply.status, opened.reading, opened.asked_bytes, seconds, error)
+        return replace(call, first_byte_seconds=opened.first_byte_seconds)
 
 
 def _headers(opened: Opened) -> dict[str, str]:
-    """What the provider says of an answer in its own dialect is not so of the translated one."""
+    """The headers for the sandbox. Those of a translated answer are our own."""
     if opened.plan.translation is None:
         return passing.answered(opened.reply.headers)
     kind = "text/event-stream; charset=utf-8" if opened.plan.streamed else "application/json"
@@ -215,7 +197,7 @@ def _headers(opened: Opened) -> dict[str, str]:
 
 
 async def _after(opened: Opened) -> AsyncIterator[bytes]:
-    """All of it, from the beginning."""
+    """Yield all pieces, from the beginning."""
     for chunk in opened.held:
         yield chunk
     async for chunk in opened.chunks:
@@ -233,44 +215,19 @@ def _read(opened: Opened, body: bytes) -> None:
 
 
 def call_of(
-    candidate: Candidate,
-    status: int,
-    reading: Reading,
-    asked_bytes: int,
-    *,
-    first_byte_seconds: float | None,
-    seconds: float,
-    error: str | None,
+    candidate: Candidate, status: int, reading: Reading, asked_bytes: int, seconds: float, error: str | None
 ) -> Call:
-    tokens = reading.tokens(asked_bytes)
-    cost = reading.cost_usd
+    """The record of a call that has ended so."""
+    tokens, cost = reading.tokens(asked_bytes), reading.cost_usd
     if cost is None and candidate.price is not None:
         cost = candidate.price.cost(tokens, reading.cache_written)
-    return Call(
-        provider=candidate.provider.name,
-        model=candidate.model.name,
-        status=status,
-        tokens=tokens,
-        cost_usd=cost,
-        first_byte_seconds=first_byte_seconds,
-        seconds=seconds,
-        error=error,
-    )
+    return Call(candidate.provider.name, candidate.model.name, status, tokens, cost, None, seconds, error)
 
 
 def canceled_call(candidate: Candidate, asked_bytes: int, seconds: float) -> Call:
-    """Whoever asked has gone before there was an answer. It was asked all the same, and is paid for."""
-    asked = Reading(begun=True)
-    return call_of(candidate, 0, asked, asked_bytes, first_byte_seconds=None, seconds=seconds, error="canceled")
+    """A call whose caller has gone before there was an answer. The model was asked all the same, and is paid for."""
+    return call_of(candidate, 0, Reading(begun=True), asked_bytes, seconds, "canceled")
 
 
 def failed_call(failed: Failed) -> Call:
-    return call_of(
-        failed.candidate,
-        failed.status,
-        Reading(),
-        0,
-        first_byte_seconds=None,
-        seconds=failed.seconds,
-        error=failed.reason,
-    )
+    return call_of(failed.candidate, failed.status, Reading(), 0, failed.seconds, failed.reason)

@@ -21,7 +21,7 @@ class Redactor:
         return clean[: len(clean) - keep]
 
     def end(self) -> bytes:
-        """What was held back, and was not the key after all."""
+        """Return what was held back, and was not the key after all."""
         held, self._held = self._held, b""
         return held
 
@@ -36,7 +36,7 @@ class Redactor:
 
 
 async def redacted(chunks: AsyncIterator[bytes], key: str | None) -> AsyncGenerator[bytes]:
-    """The same pieces without the key, if there is one. No piece is empty."""
+    """Yield the same pieces without the key, if there is one. No piece is empty."""
     if key is None or len(key) < _SHORTEST:
         async for chunk in chunks:
             yield chunk

@@ -1,4 +1,4 @@
-"""The errors that are answered where no provider has answered, in the dialect of the request."""
+"""Makes error answers, in the dialect of the request, for requests that no provider has answered."""
 
 from aiohttp import web
 
@@ -32,7 +32,7 @@ def _retry_after(failed: Failed) -> int | None:
 
 
 def give_up(wire: Wire, outcome: Unanswered) -> web.Response:
-    """The last provider's own error, as it worded it, unless it is about our translation; and who was not asked."""
+    """Answer with the last provider's own error, unless it is about our translation, and with who was not asked."""
     asked, failures, wait = outcome.asked, outcome.failures, outcome.wait_seconds
     left_out = ", ".join(f"{one.candidate.model.id} ({one.why})" for one in outcome.left_out)
     note = f"; not asked, since they cannot be told all of it: {left_out}" if left_out else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic_core import from_json
 
 from holdfast.broker.dialects import DIALECTS
-from holdfast.broker.dialects.answer import CannotTell, Delta, Head, Reason, gathered
+from holdfast.broker.dialects.answer import CannotTell, Delta, FinishReason, Head, gathered
 from holdfast.broker.dialects.json import written
 from holdfast.broker.dialects.reader import AnswerReader
 from holdfast.vocabulary.models import Wire
@@ -15,7 +15,7 @@ from holdfast.vocabulary.models import Wire
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """From the candidate's dialect, which its reader knows, to the agent's."""
+    """The translation from the candidate's dialect, which its reader knows, to the agent's."""
 
     to: Wire
     model: str
@@ -25,7 +25,7 @@ class Translation:
     """Gemini's streams for who does not want events: a list of answers."""
 
     def document(self, body: bytes, reader: AnswerReader) -> bytes:
-        """An answer in one piece, translated. Raises ``CannotTell``."""
+        """Translate an answer in one piece. Raises ``CannotTell``."""
         try:
             data = from_json(body)
         except ValueError:
@@ -36,7 +36,7 @@ class Translation:
         if not parts and not data.get(reader.essential):
             raise CannotTell("there is no answer in it")
         writer = DIALECTS[self.to].writer(self.head(reader.name))
-        whole = writer.whole(parts, reader.reason or Reason.STOP, reader.reading.usage)
+        whole = writer.whole(parts, reader.reason or FinishReason.STOP, reader.reading.usage)
         return written([whole] if self.listed else whole)
 
     def head(self, name: str) -> Head:
@@ -61,7 +61,7 @@ class Interpreter:
         return self._told(self._events(deltas))
 
     def end(self) -> list[bytes]:
-        """The stream is over, and was whole."""
+        """End a stream that was whole."""
         return self._told(self._last())
 
     def _told(self, events: Iterator[bytes]) -> list[bytes]:
@@ -85,7 +85,7 @@ class Interpreter:
     def _last(self) -> Iterator[bytes]:
         for delta in self._reader.end():
             yield self._writer.write(delta)
-        yield self._writer.end(self._reader.reason or Reason.STOP, self._reader.reading.usage)
+        yield self._writer.end(self._reader.reason or FinishReason.STOP, self._reader.reading.usage)
         self.ended = True
 
     def _broken(self, message: str) -> bytes:

@@ -1,15 +1,14 @@
-"""A question is put to its candidates, one after the other, until one begins to answer."""
+"""Asks the candidates for a question, one after the other, until one begins to answer."""
 
 import asyncio
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
 import structlog
 
-from holdfast.broker.accounts import Account
+from holdfast.broker.accounts import Account, Hold
 from holdfast.broker.dialects.lacks import CannotCarry
 from holdfast.broker.models.answering.passage import canceled_call, failed_call
 from holdfast.broker.models.asking.attempt import Attempts
@@ -17,12 +16,12 @@ from holdfast.broker.models.asking.breaker import Breaker
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.asking.outcome import Failed, LeftOut, Opened, Unanswered
 from holdfast.broker.models.asking.patience import Patience
-from holdfast.broker.models.asking.request_plan import Ask, RequestPlan, RequestPlans
+from holdfast.broker.models.asking.request_plan import ClientRequest, RequestPlan, RequestPlans
 from holdfast.broker.models.ledger import Ledger
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.metrics import ModelMetrics
 from holdfast.broker.models.providers.catalogue import Catalogue
 from holdfast.broker.models.settings import ProxySettings
+from holdfast.concurrency import Bounded
 from holdfast.vocabulary.turn_events import Kind, TurnEvent
 
 log = structlog.get_logger(__name__)
@@ -39,14 +38,14 @@ class Asker:
         self._settings = settings
         self._metrics = metrics
         self._breakers = {one.name: Breaker(settings.breaker) for one in catalogue.providers}
-        self._switched: OrderedDict[tuple[str, str, str | None, str], str] = OrderedDict()
+        self._switched = Bounded[tuple[str, str, str | None, str], str](_MOST_SWITCHES)
         for name, breaker in self._breakers.items():
             metrics.breaker_open.labels(name).set_function(partial(_openness, breaker))
 
     async def ask(
-        self, account: Account, ask: Ask, found: Sequence[Candidate], hold: Hold | None
+        self, account: Account, ask: ClientRequest, found: Sequence[Candidate], hold: Hold | None
     ) -> Opened | Unanswered:
-        """The first of these candidates is the one that the question names."""
+        """Ask these candidates; the first one is the model that the question names."""
         asked = found[0]
         failures: list[Failed] = []
         plans = RequestPlans(ask, asked)
@@ -71,7 +70,7 @@ class Asker:
         return Unanswered(asked, failures, left_out, wait)
 
     def _patience(self, plans: RequestPlans, plan: RequestPlan, later: Sequence[Candidate]) -> Patience:
-        """There is no use in giving up on the only one; and a document begins only when all of it is there."""
+        """How long to wait for a candidate: longest for the last one, and for a document, which comes as a whole."""
         longest = self._settings.answer_seconds
         if not plan.streamed or not later:
             return Patience(longest, longest)
@@ -93,7 +92,7 @@ class Asker:
     async def _attempt(
         self, plan: RequestPlan, patience: Patience, account: Account, hold: Hold | None
     ) -> Opened | Failed:
-        """What it costs is in the books before it is made, and after it has failed."""
+        """Ask one candidate once. The cost is written down before, and again if it fails."""
         ask, candidate = plan.ask, plan.candidate
         breaker = self._breakers[candidate.provider.name]
         billed = ask.question.size if ask.question is not None and ask.endpoint.is_billed else None
@@ -127,14 +126,11 @@ class Asker:
         return outcome
 
     def _tell_switch(self, account: Account, asked: Candidate, used: Candidate, reason: str) -> None:
-        """Once per turn, and again if it is another one then."""
+        """Report another model, once per turn, and again if it changes."""
         key = (account.thread_id, account.channel, account.turn_id, asked.model.id)
         if self._switched.get(key, asked.model.id) == used.model.id:
             return
         self._switched[key] = used.model.id
-        self._switched.move_to_end(key)
-        if len(self._switched) > _MOST_SWITCHES:
-            self._switched.popitem(last=False)
         self._metrics.switches.labels(asked.provider.name).inc()
         log.warning("model.switched", thread_id=account.thread_id, model=asked.model.id, to=used.model.id, why=reason)
         data = {"from": asked.model.id, "to": used.model.id, "reason": reason}

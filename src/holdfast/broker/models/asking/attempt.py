@@ -1,4 +1,4 @@
-"""One candidate is asked. Either it begins to answer, or it has failed and nothing of that has been seen by anyone."""
+"""Asks one candidate. Either it begins to answer, or it has failed and the agent has seen nothing of that."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from holdfast.broker.models.asking.patience import Patience
 from holdfast.broker.models.asking.request_plan import RequestPlan
 from holdfast.broker.models.providers import errors
 from holdfast.broker.models.providers import headers as passing
-from holdfast.broker.models.providers.catalogue import Kind
+from holdfast.broker.models.providers.catalogue import ProviderKind
 from holdfast.broker.models.providers.endpoints import Operation
 from holdfast.broker.models.providers.upstream import Broken, Outgoing, Reply, Stale, Unreachable, Upstream
 from holdfast.broker.secrets import KeyMissing
@@ -44,7 +44,7 @@ class Attempts:
         self._demo = demo
 
     async def open(self, plan: RequestPlan, patience: Patience) -> Opened | Failed:
-        """``patience`` is for the first byte."""
+        """Ask the candidate; ``patience`` limits the wait for the first byte."""
         candidate = plan.candidate
         since = time.monotonic()
         opened: Opened | None = None
@@ -109,10 +109,10 @@ class Attempts:
     async def _send(self, plan: RequestPlan, key: str | None) -> Reply:
         provider = plan.candidate.provider
         headers = {**plan.headers, **passing.with_key(provider.kind, key)}
-        if provider.kind is Kind.ANTHROPIC:
+        if provider.kind is ProviderKind.ANTHROPIC:
             headers.setdefault("anthropic-version", passing.ANTHROPIC_VERSION)
         outgoing = Outgoing(provider, plan.ask.method, plan.path, plan.query, headers, plan.body, plan.lifted)
-        upstream = self._demo if provider.kind is Kind.DEMO else self._network
+        upstream = self._demo if provider.kind is ProviderKind.DEMO else self._network
         try:
             return await upstream.send(outgoing)
         except Stale:
@@ -166,7 +166,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """What a provider has said at first."""
+    """The first part of a provider's answer."""
 
     reply: Reply
     chunks: AsyncIterator[bytes]
@@ -216,7 +216,7 @@ def _refusal(opened: Opened, heard: _Heard) -> Failed | None:
 
 
 def _failed_at_once(opened: Opened) -> Failed | None:
-    """A stream that begins with an error. One about the question itself is passed on: it is nobody else's to answer."""
+    """Judge a stream that begins with an error. An error about the question itself is passed on."""
     status = errors.status_of(opened.reading.error)
     translated = opened.plan.translation is not None
     if status == errors.QUESTION and opened.held and not translated:
@@ -230,14 +230,14 @@ def _failed_at_once(opened: Opened) -> Failed | None:
 
 
 def _reworded(opened: Opened, what: str, heard: _Heard) -> bytes:
-    """An error of a provider, in the agent's dialect."""
+    """Write an error of a provider in the agent's dialect."""
     words = errors.message_of(heard.error)
     message = f"{what}: {words}" if words else what
     return to_json(opened.agents_dialect.error_body(heard.status, message, "provider_failed"))
 
 
 async def _translate(opened: Opened, first: bytes) -> Failed | None:
-    """An answer in one piece: all of it is read before any of it is sent. Raises ``Broken``."""
+    """Translate an answer in one piece; all of it is read before any of it is sent. Raises ``Broken``."""
     translation = opened.plan.translation
     assert translation is not None
     body = bytearray(first)
@@ -254,7 +254,7 @@ async def _translate(opened: Opened, first: bytes) -> Failed | None:
 
 
 async def _beginning(chunks: AsyncGenerator[bytes]) -> bytes:
-    """Of an error's body, what there is of it. Nobody reads on from there: it is passed on as one, or not at all."""
+    """Read the body of an error, as far as it comes. It is passed on whole, or not at all."""
     body = b""
     with contextlib.suppress(Broken, TimeoutError):
         async with contextlib.aclosing(chunks), asyncio.timeout(_ERROR_SECONDS):

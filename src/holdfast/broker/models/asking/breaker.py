@@ -24,7 +24,7 @@ class BreakerSettings:
 
 
 class Breaker:
-    """Of one provider."""
+    """The circuit breaker of one provider."""
 
     def __init__(self, settings: BreakerSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class Breaker:
         return self._open_until is not None
 
     def seconds_left(self) -> float:
-        """Until the next call is let through; 0 if one would be now."""
+        """The seconds until the next call is let through; 0 means now."""
         if self._open_until is None:
             return 0.0
         return max(self._open_until - self._clock(), self._probe_until - self._clock(), 0.0)
@@ -59,11 +59,11 @@ class Breaker:
         self._probe_until = 0.0
 
     def undecided(self) -> None:
-        """The call has shown neither: the next one may be the probe."""
+        """Note a call that has shown neither success nor failure: the next one may be the probe."""
         self._probe_until = 0.0
 
     def failed(self, seen_by: str | None = None) -> None:
-        """``seen_by`` names a thread whose own question may be the reason: such failures count only if another thread
+        """Count a failure. ``seen_by`` is a thread whose question may be the reason: it counts only if another thread
         sees them, too. One thread must not close a provider for all."""
         now = self._clock()
         self._probe_until = 0.0

@@ -1,4 +1,4 @@
-"""Whom a question is put to: the model that it names, and then those that the thread would rather have than none."""
+"""The candidates for a question: the model that it names, and then the thread's preferences."""
 
 from dataclasses import dataclass
 
@@ -21,14 +21,14 @@ class Candidate:
     """The dialects in which it can be asked, the best first, where it does not speak that of the question."""
 
     def most_usd(self, question: Question) -> float:
-        """What an answer to this may cost at most, roughly; 0 where no price is known."""
+        """The most that an answer to this may cost, roughly; 0 if no price is known."""
         if self.price is None:
             return 0.0
         return self.price.cost(Tokens(guessed(question.size), question.most_output(self.model.output_tokens)))
 
 
 def candidates(catalogue: Catalogue, account: Account, endpoint: Endpoint, asked: Candidate) -> list[Candidate]:
-    """In the order in which they are tried. Each may be used, and speaks the dialect of the question or can be asked in
+    """List the candidates in order. Each is allowed, and speaks the dialect of the question or can be asked in
     another one."""
     found = [asked]
     if endpoint.operation is not Operation.ANSWER:

@@ -1,4 +1,4 @@
-"""What comes of asking candidates: one has begun to answer, or it has failed before, or none has answered."""
+"""The outcomes of asking candidates: one has begun to answer, or has failed before, or none has answered."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _PROVIDERS_FAULT = frozenset({0, 401, 402})
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """``status`` and what follows are the provider's; 0 where it said nothing."""
+    """A failed attempt. ``status`` and what follows come from the provider; 0 if it said nothing."""
 
     candidate: Candidate
     reason: str
@@ -36,7 +36,7 @@ class Failed:
 
     @property
     def may_be_questions(self) -> bool:
-        """A question can bring about that its answer comes late, or breaks."""
+        """Whether the question may be the reason: it can make an answer come late, or break."""
         return self.timed_out or self.broke or self.within
 
     @property
@@ -98,14 +98,14 @@ class Opened:
         return DIALECTS[self.plan.ask.endpoint.wire]
 
     def take(self, data: bytes) -> list[bytes]:
-        """Of a stream: read these bytes, and return what is to be sent on of them. Raises ``Broken``."""
+        """Read these bytes of a stream, and return what must be sent on. Raises ``Broken``."""
         passed = [one for event in self.splitter.feed(data) for one in self._read(event)]
         if self.splitter.torn and self.interpreter is not None:
             raise Broken("a piece of it is too long")
         return passed
 
     def end(self) -> list[bytes]:
-        """The stream is over: what is still to be sent on. Some providers end it without an empty line."""
+        """End the stream, and return what must still be sent on. Some providers end it without an empty line."""
         rest = self.splitter.end()
         passed = self._read(rest) if rest else []
         if self.interpreter is None:

@@ -1,4 +1,4 @@
-"""How long the first byte of an answer is waited for: not so long where somebody else can be asked."""
+"""Limits the wait for the first byte of an answer: it is shorter if another candidate can be asked."""
 
 import asyncio
 import contextlib

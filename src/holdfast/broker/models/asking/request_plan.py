@@ -1,4 +1,4 @@
-"""A question as it is put to one candidate: as it came, or in the candidate's own dialect."""
+"""Makes the request for one candidate: as the question came, or translated into the candidate's dialect."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.json import written
 from holdfast.broker.dialects.lacks import CannotCarry, Target
-from holdfast.broker.dialects.question import Role, Talk, has_images
+from holdfast.broker.dialects.question import CommonQuestion, Role, has_images
 from holdfast.broker.models.answering.translation import Translation
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.intake.question import Question
 from holdfast.broker.models.providers import endpoints
-from holdfast.broker.models.providers.catalogue import Kind
+from holdfast.broker.models.providers.catalogue import ProviderKind
 from holdfast.broker.models.providers.endpoints import Endpoint
 from holdfast.vocabulary.models import Wire
 
@@ -22,8 +22,8 @@ _EVENTS = ("alt", "sse")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a program in a sandbox asks for, before any of it was sent."""
+class ClientRequest:
+    """A request of a program in a sandbox, before any provider was contacted."""
 
     endpoint: Endpoint
     method: str
@@ -42,7 +42,7 @@ class Ask:
 class RequestPlan:
     """The request to one candidate."""
 
-    ask: Ask
+    ask: ClientRequest
     candidate: Candidate
     wire: Wire
     """In which the candidate is asked, and answers."""
@@ -66,30 +66,29 @@ class RequestPlan:
 class RequestPlans:
     """The plans for one question. Each candidate's is made when it is needed, and once."""
 
-    def __init__(self, ask: Ask, asked: Candidate) -> None:
+    def __init__(self, ask: ClientRequest, asked: Candidate) -> None:
         self._ask = ask
         self._asked = asked
         self._made: dict[str, RequestPlan | CannotCarry] = {}
 
     async def to(self, candidate: Candidate) -> RequestPlan:
         """Raises ``CannotCarry``: this candidate cannot be asked the same."""
+        made = await self._find(candidate)
+        if isinstance(made, CannotCarry):
+            raise made
+        return made
+
+    async def can(self, candidate: Candidate) -> bool:
+        return isinstance(await self._find(candidate), RequestPlan)
+
+    async def _find(self, candidate: Candidate) -> RequestPlan | CannotCarry:
         key = candidate.model.id
         if key not in self._made:
             try:
                 self._made[key] = await self._new(candidate)
             except CannotCarry as why:
                 self._made[key] = why
-        made = self._made[key]
-        if isinstance(made, CannotCarry):
-            raise made
-        return made
-
-    async def can(self, candidate: Candidate) -> bool:
-        try:
-            await self.to(candidate)
-        except CannotCarry:
-            return False
-        return True
+        return self._made[key]
 
     async def _new(self, candidate: Candidate) -> RequestPlan:
         question = self._ask.question
@@ -107,7 +106,7 @@ class RequestPlans:
         return _translated(self._ask, candidate, question)
 
 
-def _as_it_is(ask: Ask, candidate: Candidate) -> RequestPlan:
+def _as_it_is(ask: ClientRequest, candidate: Candidate) -> RequestPlan:
     question, model = ask.question, candidate.model.name
     with_usage = candidate.provider.asks_for_usage
     body = question.put_to(model, with_usage=with_usage) if question is not None else None
@@ -116,14 +115,14 @@ def _as_it_is(ask: Ask, candidate: Candidate) -> RequestPlan:
     return RequestPlan(ask, candidate, ask.endpoint.wire, path, ask.query, ask.headers, body, hides, ask.streamed)
 
 
-def _translated(ask: Ask, candidate: Candidate, question: Question) -> RequestPlan:
+def _translated(ask: ClientRequest, candidate: Candidate, question: Question) -> RequestPlan:
     wants_events = ask.endpoint.wire is not Wire.GEMINI or _EVENTS in ask.query
     streamed = ask.streamed and wants_events
     talk = question.talk(streamed=streamed)
     _check(talk)
     provider, model = candidate.provider, candidate.model
     target = Target(
-        model.name, model.output_tokens, provider.asks_for_usage, provider.kind is Kind.OPENAI, model.images
+        model.name, model.output_tokens, provider.asks_for_usage, provider.kind is ProviderKind.OPENAI, model.images
     )
     wire, body = _written(talk, target, candidate.others)
     endpoint = endpoints.answering(wire, model.name, streamed=streamed)
@@ -134,15 +133,15 @@ def _translated(ask: Ask, candidate: Candidate, question: Question) -> RequestPl
     return RequestPlan(ask, candidate, wire, path, query, headers, body, streamed=streamed, translation=translation)
 
 
-def _check(talk: Talk) -> None:
+def _check(talk: CommonQuestion) -> None:
     if talk.lacks:
         raise CannotCarry(", ".join(talk.lacks))
     if talk.messages and talk.messages[-1].role is Role.MODEL:
         raise CannotCarry("an answer that was begun for the model, to be gone on with")
 
 
-def _written(talk: Talk, target: Target, wires: Sequence[Wire]) -> tuple[Wire, bytes]:
-    """In the first of these dialects that has words for all of it."""
+def _written(talk: CommonQuestion, target: Target, wires: Sequence[Wire]) -> tuple[Wire, bytes]:
+    """Write the question in the first of these dialects that can carry all of it."""
     missing: CannotCarry | None = None
     for wire in wires:
         try:

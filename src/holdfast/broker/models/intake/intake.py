@@ -1,16 +1,17 @@
-"""What one call takes: of the room for questions, while its own is read, and of its budgets."""
+"""Reads the question of one call, and reserves the memory for it."""
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
+from holdfast.broker.accounts import Hold
 from holdfast.broker.models.intake.lifted import Lifted, NotPlain, lift
 from holdfast.broker.models.intake.question import BadQuestion, Question
-from holdfast.broker.models.intake.room import Room
+from holdfast.broker.models.intake.room import QuestionMemory
 from holdfast.broker.models.intake.weight import BIG_BYTES, PART_BYTES, TooHeavy, is_big, parts_of
 from holdfast.broker.models.ledger import Ledger
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.providers.endpoints import Endpoint, Operation
 
 MOST_BYTES = 32 << 20
@@ -18,10 +19,10 @@ MOST_BYTES = 32 << 20
 BODY_SECONDS = 60.0
 
 
-class Taken:
-    """What one call has taken: of the room, and of its budgets."""
+class Reservation:
+    """The memory and the money that one call has reserved."""
 
-    def __init__(self, room: Room, ledger: Ledger, session_id: str) -> None:
+    def __init__(self, room: QuestionMemory, ledger: Ledger, session_id: str) -> None:
         self.room = room
         self._ledger = ledger
         self.hold: Hold | None = None
@@ -41,7 +42,7 @@ class Taken:
             self._ledger.release(self.hold)
 
 
-async def read_question(request: web.BaseRequest, endpoint: Endpoint, taken: Taken) -> Question | None:
+async def read_question(request: web.BaseRequest, endpoint: Endpoint, taken: Reservation) -> Question | None:
     if endpoint.operation is Operation.LIST:
         return None
     if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -60,15 +61,16 @@ async def read_question(request: web.BaseRequest, endpoint: Endpoint, taken: Tak
     inner = found.parts * PART_BYTES
     taken.take(inner)
     await asyncio.sleep(taken.wait(len(body) + inner))
+    understand = partial(Question, endpoint, found.text, found.lifted, size=len(body), is_big=found.is_big)
     if not found.is_big:
-        return _understood(endpoint, found, len(body))
+        return understand()
     async with taken.room.one_by_one:
-        return await asyncio.to_thread(_understood, endpoint, found, len(body))
+        return await asyncio.to_thread(understand)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is in a body, before it is parsed."""
+    """The content of a body, before it is parsed."""
 
     text: bytes
     lifted: Lifted
@@ -79,7 +81,7 @@ class _Found:
         return is_big(self.text, self.parts)
 
 
-async def _looked_through(body: bytearray, taken: Taken) -> _Found:
+async def _looked_through(body: bytearray, taken: Reservation) -> _Found:
     try:
         if len(body) <= BIG_BYTES:
             return _Found(bytes(body), Lifted(), parts_of(bytes(body)))
@@ -94,7 +96,3 @@ async def _looked_through(body: bytearray, taken: Taken) -> _Found:
 def _look_through(body: bytearray) -> _Found:
     text, lifted = lift(body)
     return _Found(text, lifted, parts_of(text))
-
-
-def _understood(endpoint: Endpoint, found: _Found, size: int) -> Question:
-    return Question(endpoint, found.text, found.lifted, size=size, is_big=found.is_big)

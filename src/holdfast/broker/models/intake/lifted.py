@@ -33,14 +33,14 @@ class NotPlain(Exception):
 
 
 class Lifted:
-    """What was taken out of one body. Nobody outside can know its marks, and so write one."""
+    """The stretches that were taken out of one body. Nobody outside can know their marks, and so forge one."""
 
     def __init__(self) -> None:
         self._word = secrets.token_hex(16).encode()
         self._stretches: list[memoryview] = []
 
     def take(self, stretch: memoryview) -> bytes:
-        """The mark that stands for it from now on."""
+        """Keep a stretch, and return the mark that stands for it from now on."""
         self._stretches.append(stretch)
         return b"%b%0*d" % (self._word, _NUMBER_DIGITS, len(self._stretches) - 1)
 
@@ -49,7 +49,7 @@ class Lifted:
         return not self._stretches
 
     def pieces(self, text: bytes) -> Sequence[Piece]:
-        """A text with marks in it, as it is sent on."""
+        """Split a text with marks into the pieces that are sent on."""
         if not self._stretches:
             return [text]
         first, *others = text.split(self._word)
@@ -59,16 +59,16 @@ class Lifted:
         return found
 
     def size(self, text: bytes) -> int:
-        """How many bytes are sent on of it."""
+        """The number of bytes that are sent on for this text."""
         return sum(len(piece) for piece in self.pieces(text)) if self._stretches else len(text)
 
     def shortened(self, text: bytes) -> bytes:
-        """The same with a note of its length in place of each stretch, for a reader who needs no more."""
+        """Return the text with a note of its length in place of each stretch, for readers who need no more."""
         return b"".join(b"[+%d bytes]" % len(one) if isinstance(one, memoryview) else one for one in self.pieces(text))
 
 
 def lift(body: bytes | bytearray) -> tuple[bytes, Lifted]:
-    """What is left to parse, and what was lifted out. In short steps; raises ``NotPlain``.
+    """Return what is left to parse, and what was lifted out. It works in short steps, and raises ``NotPlain``.
 
     What is left is JSON if the body is, and means the same.
     """
@@ -86,7 +86,7 @@ def lift(body: bytes | bytearray) -> tuple[bytes, Lifted]:
 
 
 def _long_stretches(body: bytes | bytearray) -> Iterator[tuple[int, int]]:
-    """Within texts. A quote or an escaped character ends each."""
+    """Yield the long stretches within texts. A quote or an escaped character ends each."""
     at, closing = body.find(_QUOTE) + 1, -1
     while at > 0:
         if closing < at:  # it is another text, or the quote was an escaped one

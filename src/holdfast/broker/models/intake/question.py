@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from holdfast.broker.dialects import DIALECTS
 from holdfast.broker.dialects.foreign import has_foreign, without_foreign
 from holdfast.broker.dialects.json import number, written
-from holdfast.broker.dialects.question import Talk
+from holdfast.broker.dialects.question import CommonQuestion
 from holdfast.broker.models.intake.lifted import Lifted
 from holdfast.broker.models.providers.endpoints import Endpoint
 from holdfast.vocabulary.models import Wire
@@ -27,7 +27,7 @@ _MOST_OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 class BadQuestion(Exception):
-    """It is none. The message says why."""
+    """The body is no question. The message says why."""
 
 
 class Question:
@@ -66,16 +66,16 @@ class Question:
 
     @property
     def is_with_tools(self) -> bool:
-        """As those of an agent at work are, and those for a title, say, are not."""
+        """Whether it offers tools, as questions of an agent at work do, but not those for a title."""
         return bool(self._data.get("tools"))
 
     @property
     def conversation(self) -> Mapping[str, object]:
-        """What was said so far: the same in a question that is put again, whatever else is new in it."""
+        """The conversation so far, which stays the same if the question is asked again."""
         return {name: self._data.get(name) for name in _CONVERSATION}
 
     def most_output(self, otherwise: int) -> int:
-        """How many tokens its answer may have; ``otherwise``, where it does not say."""
+        """The number of tokens that the answer may have; ``otherwise`` if it does not say."""
         options = self._data.get("generationConfig")
         options = options if isinstance(options, dict) else {}
         said = [self._data.get(name) for name in _MOST_OUTPUT] + [options.get("maxOutputTokens")]
@@ -91,12 +91,12 @@ class Question:
     def must_ask_for_usage(self) -> bool:
         return self._endpoint.wire is Wire.CHAT and self.streamed and not self.wants_usage
 
-    def talk(self, *, streamed: bool) -> Talk:
-        """What it says, for another dialect."""
+    def talk(self, *, streamed: bool) -> CommonQuestion:
+        """Read the question into the common form, for another dialect."""
         return replace(DIALECTS[self._endpoint.wire].read_question(self._data), streamed=streamed)
 
     def put_to(self, model: str, *, with_usage: bool) -> bytes:
-        """The body for this model, with marks for what was lifted out; with ``with_usage`` the usage is asked for where
+        """The body for this model, with marks for what was lifted out; with ``with_usage`` it asks for the usage where
         that is needed."""
         key = (model, with_usage)
         if key not in self._told:

@@ -1,4 +1,4 @@
-"""How much questions may take: of memory, where they are kept until they are answered, and of the loop's time."""
+"""Limits what questions may take: of memory, until they are answered, and of the event loop's time."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ _MOST_KEYS = 1000
 
 
 class NoRoom(Exception):
-    """Too much at once. The message says so to who asks."""
+    """There is no memory for this question now. The message is for the agent."""
 
 
-class Room:
-    """Memory, for the questions of one sandbox and of all together."""
+class QuestionMemory:
+    """The memory for the questions of one sandbox, and of all together."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
@@ -44,14 +44,14 @@ class Room:
 
 
 class Pace:
-    """How fast one sandbox may put large questions: to read them is work in the loop that all others need, too."""
+    """Limits how fast one sandbox may ask large questions, because reading them takes time of the event loop."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._busy_until: dict[str, float] = {}
 
     def wait(self, session_id: str, weight: int) -> float:
-        """Counts this question, and says for how many seconds it is to wait."""
+        """Count this question, and return for how many seconds it must wait."""
         now = self._clock()
         begin = max(self._busy_until.get(session_id, now), now)
         self._busy_until[session_id] = begin + weight / BYTES_PER_SECOND

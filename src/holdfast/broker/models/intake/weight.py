@@ -1,4 +1,4 @@
-"""How much work a body is. Its length does not say: six megabytes of ``[],[],…`` take seconds, and a lot of memory.
+"""Measures how much work a body is. Six megabytes of ``[],[],…`` take seconds, and a lot of memory.
 
 Parsing is one call into C that lets nobody else run, in whatever thread it is made, so what would take long is refused
 before. The look itself is made of short steps.
@@ -26,11 +26,11 @@ def is_big(body: bytes, parts: int) -> bool:
 
 
 class TooHeavy(Exception):
-    """The message says so to who asks."""
+    """The body is too much work. The message is for the agent."""
 
 
 def parts_of(body: bytes) -> int:
-    """At least as many values as there are in this JSON. Raises ``TooHeavy``."""
+    """Count the values in this JSON, or a few too many. Raises ``TooHeavy``."""
     if len(body) > MOST_BYTES:
         raise TooHeavy(f"the request's body has more than {MOST_BYTES >> 20} MB of text besides images and the like")
     if count_escapes(body) > MOST_ESCAPES:

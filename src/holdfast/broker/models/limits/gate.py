@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from holdfast.broker.accounts import Account, Books, Limits, Standing
-from holdfast.broker.models.limits.holds import Hold
+from holdfast.broker.accounts import Account, Books, Hold, HoldResult, SpendingLimits
 from holdfast.broker.models.limits.windows import Windows
 from holdfast.broker.models.prices import Price
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Says what to do. ``code`` is for programs, and for the metrics."""
+    """A refused call. ``message`` says what to do; ``code`` is for programs, and for the metrics."""
 
     status: int
     code: str
@@ -43,7 +42,7 @@ class Gate:
         self._tokens = Windows(clock)
 
     def enter(self, account: Account) -> Refusal | None:
-        """Before anything is read: None, and the request is counted; or why not. There must be no await between the
+        """Let a request in and count it, before anything is read; or return why not. There must be no await between the
         look and the count, or any number comes through at once."""
         refusal = self._rates(account)
         if refusal is None:
@@ -54,13 +53,13 @@ class Gate:
     async def admit(
         self, account: Account, model_id: str | None, price: Price | None, books: Books, hold: Hold
     ) -> Refusal | None:
-        """None, and the money is held until the call is over; or why it may not be made. ``model_id`` is None for what
+        """Hold the money until the call is over; or return why it may not be made. ``model_id`` is None for what
         is about no model."""
         refusal = self._model(account, model_id, price) if model_id is not None else None
         return refusal or await self._money(account, books, hold)
 
     def requests(self, account: Account) -> int:
-        """Of this thread, in the last minute."""
+        """The number of this thread's requests in the last minute."""
         return self._requests.total(_thread(account))
 
     def count_tokens(self, account: Account, tokens: int) -> None:
@@ -96,24 +95,24 @@ class Gate:
             return None
         hold.is_open = True  # before it is: who is cancelled meanwhile does not know
         standing = await books.hold(account, hold)
-        if standing is Standing.HELD:
+        if standing is HoldResult.HELD:
             hold.is_open = hold.usd > 0
             return None
         hold.is_open = False
         thread, owner = account.limits.spend_usd, account.owner_limits.spend_usd
         match standing:
-            case Standing.THREAD_SPENT:
+            case HoldResult.THREAD_SPENT:
                 message = f"this thread has spent its budget of ${thread:g}; raise its limit, or start a new thread"
                 return Refusal(403, "budget_spent", message)
-            case Standing.OWNER_SPENT:
+            case HoldResult.OWNER_SPENT:
                 message = f"the owner of this thread has spent this month's budget of ${owner:g}; raise it, or wait"
                 return Refusal(403, "budget_spent", message)
-        whose = "this thread" if standing is Standing.THREAD_HELD else "the owner of this thread"
+        whose = "this thread" if standing is HoldResult.THREAD_HELD else "the owner of this thread"
         message = f"calls under way may use up what is left of the budget of {whose}; try again when they are done"
         return Refusal(429, "budget_under_way", message, _AGAIN_SECONDS)
 
 
-def _both(account: Account) -> Sequence[tuple[str, Limits, str]]:
+def _both(account: Account) -> Sequence[tuple[str, SpendingLimits, str]]:
     owner = f"owner {account.owner}"
     return (
         (_thread(account), account.limits, "this thread"),

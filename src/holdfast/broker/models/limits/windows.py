@@ -1,7 +1,9 @@
-"""How much of something happened in the last minute, for many who are counted apart. A restart forgets it."""
+"""Counts what happened in the last minute, by key. A restart forgets it."""
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
+
+from holdfast.concurrency import Bounded
 
 SECONDS = 60.0
 MOST_KEYS = 20_000
@@ -21,14 +23,11 @@ class Windows:
     def __init__(self, clock: Callable[[], float], seconds: float = SECONDS) -> None:
         self._clock = clock
         self._seconds = seconds
-        self._windows: OrderedDict[str, _Window] = OrderedDict()
+        self._windows = Bounded[str, _Window](MOST_KEYS)
 
     def add(self, key: str, amount: int = 1) -> int:
-        """Returns the sum, with this."""
+        """Add an amount, and return the new sum."""
         window = self._windows.setdefault(key, _Window())
-        self._windows.move_to_end(key)
-        if len(self._windows) > MOST_KEYS:
-            self._windows.popitem(last=False)
         self._forget_old(window)
         window.entries.append((self._clock(), amount))
         window.total += amount
@@ -42,7 +41,7 @@ class Windows:
         return window.total
 
     def seconds_until_below(self, key: str, limit: int) -> float:
-        """How long it takes until the sum is below ``limit``, if nothing is added. 0 if it is."""
+        """The seconds until the sum is below ``limit``, if nothing is added; 0 if it is."""
         window = self._windows.get(key)
         if limit <= 0:
             return self._seconds

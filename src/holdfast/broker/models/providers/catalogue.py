@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.broker.accounts import Account
 from holdfast.broker.models.prices import Price
 from holdfast.broker.secrets import Key
 from holdfast.vocabulary.models import Model, Wire
@@ -17,8 +16,8 @@ DEMO = "demo"
 """The provider that is this daemon itself."""
 
 
-class Kind(StrEnum):
-    """Which API it has."""
+class ProviderKind(StrEnum):
+    """The API that a provider has."""
 
     OPENAI = "openai"
     COMPATIBLE = "openai-compatible"
@@ -27,19 +26,19 @@ class Kind(StrEnum):
     DEMO = "demo"
 
 
-WIRES: Mapping[Kind, tuple[Wire, ...]] = {
-    Kind.OPENAI: (Wire.RESPONSES, Wire.CHAT),
-    Kind.COMPATIBLE: (Wire.CHAT,),
-    Kind.ANTHROPIC: (Wire.MESSAGES,),
-    Kind.GEMINI: (Wire.GEMINI,),
-    Kind.DEMO: (Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI),
+WIRES: Mapping[ProviderKind, tuple[Wire, ...]] = {
+    ProviderKind.OPENAI: (Wire.RESPONSES, Wire.CHAT),
+    ProviderKind.COMPATIBLE: (Wire.CHAT,),
+    ProviderKind.ANTHROPIC: (Wire.MESSAGES,),
+    ProviderKind.GEMINI: (Wire.GEMINI,),
+    ProviderKind.DEMO: (Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES, Wire.GEMINI),
 }
 """In which dialects its models are spoken to, unless one says otherwise. The best comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A model, and what it costs; None where nobody has said."""
+    """A model and its price; None if nobody has said it."""
 
     model: Model
     price: Price | None = None
@@ -48,7 +47,7 @@ class Offer:
 @dataclass(frozen=True, slots=True)
 class Provider:
     name: str
-    kind: Kind
+    kind: ProviderKind
     base_url: str
     """Without a slash at the end. Of the OpenAI kinds with the version in it, of the others without."""
     key: Key | None
@@ -74,18 +73,14 @@ class Catalogue:
 
     @property
     def models(self) -> Sequence[Model]:
-        """What agents can be told of. More may be asked for: a provider may have models that nobody has listed."""
+        """The models that agents are told of. A provider may have more, which can be asked for, too."""
         return [offer.model for provider in self._providers.values() for offer in provider.offers]
 
     def provider(self, name: str) -> Provider | None:
         return self._providers.get(name)
 
-    def models_for(self, _account: Account, /) -> Sequence[Model]:
-        """What a thread's agents are told of, before its own list of what is allowed; the same for all."""
-        return self.models
-
     def model(self, model_id: str) -> Model | None:
-        """By its id. One that is not listed is taken to be as other models of its provider; None: no such provider."""
+        """The model with this id, listed or not; None if there is no such provider."""
         provider_name, _, name = model_id.partition("/")
         provider = self._providers.get(provider_name)
         if provider is None or not name:

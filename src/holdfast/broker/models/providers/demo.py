@@ -21,7 +21,7 @@ class DemoUpstream(Upstream):
 
 
 class _DemoReply(Reply):
-    def __init__(self, reply: demo.Reply) -> None:
+    def __init__(self, reply: demo.DemoReply) -> None:
         self._pieces = reply.pieces
         self.status = reply.status
         self.headers = list(reply.headers.items())

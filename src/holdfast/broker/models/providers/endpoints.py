@@ -1,11 +1,11 @@
-"""What may be asked of a provider. Whatever is not here is not forwarded."""
+"""The endpoints of providers that may be used. Nothing else is forwarded."""
 
 import re
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import quote, unquote
 
-from holdfast.broker.models.providers.catalogue import Kind, Provider, in_order
+from holdfast.broker.models.providers.catalogue import Provider, ProviderKind, in_order
 from holdfast.vocabulary.models import Wire
 
 
@@ -32,16 +32,18 @@ class Endpoint:
 
     @property
     def may_be_translated(self) -> bool:
-        """Answers mean the same in every dialect. Counts, vectors and what a provider has compacted do not."""
+        """Whether it means the same in every dialect, as answers do; counts, vectors and compacted texts do not."""
         return self.operation is Operation.ANSWER and self.path != _COMPACT
 
     def streams_by_path(self) -> bool:
         return self.path.endswith(":streamGenerateContent")
 
     def path_at(self, provider: Provider, model: str | None) -> str:
-        """What follows the provider's base URL."""
+        """The path that follows the provider's base URL."""
         path = self.path.format(quote(model, safe="")) if self.model is not None and model is not None else self.path
-        return f"/{path}" if provider.kind in (Kind.OPENAI, Kind.COMPATIBLE) else f"/{self.version}/{path}"
+        return (
+            f"/{path}" if provider.kind in (ProviderKind.OPENAI, ProviderKind.COMPATIBLE) else f"/{self.version}/{path}"
+        )
 
 
 _COMPACT = "responses/compact"
@@ -66,7 +68,7 @@ _LIST = re.compile(r"models(/[A-Za-z0-9][A-Za-z0-9._:@-]*)?")  # and no ``..``, 
 
 
 def find(provider: Provider, method: str, rest: str) -> Endpoint | None:
-    """By what follows the provider's name in the path, still quoted. Answers can be asked for in any dialect."""
+    """Find an endpoint by what follows the provider's name in the path, still quoted. Answers exist in any dialect."""
     found = _VERSION.match(rest)
     version = found[1] if found else ("v1beta" if Wire.GEMINI in provider.wires and method == "POST" else "v1")
     path = rest[found.end() :] if found else rest
@@ -77,7 +79,7 @@ def find(provider: Provider, method: str, rest: str) -> Endpoint | None:
 
 
 def answering(wire: Wire, model: str, *, streamed: bool) -> Endpoint:
-    """Where a model is asked in this dialect."""
+    """The endpoint at which a model is asked in this dialect."""
     if wire is Wire.GEMINI:
         verb = "streamGenerateContent" if streamed else "generateContent"
         return Endpoint(Operation.ANSWER, wire, f"models/{{}}:{verb}", "v1beta", model)
@@ -101,7 +103,7 @@ def _got(provider: Provider, method: str, path: str, version: str) -> Endpoint |
 
 
 def wire_of(provider: Provider | None, rest: str) -> Wire:
-    """In which dialect to refuse what is no endpoint, or no provider's."""
+    """The dialect for refusing a path that is no endpoint, or belongs to no provider."""
     path = _VERSION.sub("", rest, count=1)
     if path in _FIXED:
         return _FIXED[path][1]

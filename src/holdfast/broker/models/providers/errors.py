@@ -63,7 +63,7 @@ def status_of(error: Json) -> int:
 
 
 def meant_status(status: int, body: bytes) -> int:
-    """What the status of an error should have been."""
+    """The status that an error should have had."""
     if status not in (QUESTION, BUSY):
         return status
     meant = status_of(_error(_parsed(body)))
@@ -73,12 +73,12 @@ def meant_status(status: int, body: bytes) -> int:
 
 
 def message_of(body: bytes) -> str:
-    """What an error says; empty where it says nothing."""
+    """The message of an error; empty if it has none."""
     return str(_error(_parsed(body)).get("message") or "")
 
 
 def with_note(body: bytes, note: str) -> bytes:
-    """The same error with this at the end of its message; as it is, if it has none."""
+    """Return the error with a note at the end of its message; unchanged if it has no message."""
     told = _parsed(body)
     error = _error(told)
     if not isinstance(error, dict) or not error.get("message"):
@@ -95,5 +95,5 @@ def _parsed(body: bytes) -> object:
 
 
 def _error(told: object) -> Json:
-    """Gemini's streams are lists."""
+    """Find the error in a body; Gemini's streams are lists."""
     return table(next((one for one in tables(told) if one), table(told)).get("error"))

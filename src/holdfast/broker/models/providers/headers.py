@@ -1,11 +1,11 @@
-"""Which headers and parameters pass, in either direction: those that are known to be harmless and of use. No others.
+"""Decides which headers and parameters pass, in either direction: only those that are known to be harmless and useful.
 
 So no key of the sandbox's reaches a provider, and nothing that says whose account it is reaches a sandbox.
 """
 
 from collections.abc import Iterable, Mapping
 
-from holdfast.broker.models.providers.catalogue import Kind
+from holdfast.broker.models.providers.catalogue import ProviderKind
 from holdfast.vocabulary.models import channel_tag_of
 
 _ASKED = frozenset(
@@ -55,13 +55,13 @@ ANTHROPIC_VERSION = "2023-06-01"
 
 
 def asked(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What of a sandbox's request goes on to the provider."""
+    """The headers of a sandbox's request that go on to the provider."""
     found = ((name.lower(), value) for name, value in headers)
     return {name: value for name, value in found if name in _ASKED or name.startswith(_ASKED_PREFIXES)}
 
 
 def answered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What of a provider's answer goes back."""
+    """The headers of a provider's answer that go back."""
     found = ((name.lower(), value) for name, value in headers)
     return {name: value for name, value in found if name in _ANSWERED or name.startswith(_ANSWERED_PREFIXES)}
 
@@ -70,18 +70,18 @@ def query(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in pairs if name.lower() in _QUERY]
 
 
-def with_key(kind: Kind, key: str | None) -> dict[str, str]:
+def with_key(kind: ProviderKind, key: str | None) -> dict[str, str]:
     """The headers that a provider wants of us."""
     own = {"accept-encoding": "identity"}  # we read what passes, and loopback is no reason to compress
-    if kind is Kind.ANTHROPIC:
+    if kind is ProviderKind.ANTHROPIC:
         return own | ({"x-api-key": key} if key else {})
-    if kind is Kind.GEMINI:
+    if kind is ProviderKind.GEMINI:
         return own | ({"x-goog-api-key": key} if key else {})
     return own | ({"authorization": f"Bearer {key}"} if key else {})
 
 
 def channel_tag(headers: Mapping[str, str], pairs: Iterable[tuple[str, str]]) -> str | None:
-    """Of the placeholder that stands where a key would, wherever this program puts its key."""
+    """The tag in the placeholder for a key, wherever this program puts its key."""
     candidates = [headers.get(name, "") for name in _KEY_HEADERS]
     candidates.append(headers.get("authorization", "").partition(" ")[2].strip())
     candidates += [value for name, value in pairs if name.lower() in _KEY_QUERY]

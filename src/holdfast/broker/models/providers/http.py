@@ -34,7 +34,7 @@ _PROXY_SAID = "the daemon's proxy has answered"
 
 @dataclass(slots=True)
 class _Way:
-    """How a request has gone out."""
+    """How a request was sent."""
 
     reused_at: float | None = None
 
@@ -47,7 +47,7 @@ async def _reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _pa
 
 
 class HttpUpstream(Upstream):
-    """To be made, and closed, in a running loop."""
+    """Sends requests over the network. It must be made, and closed, in a running loop."""
 
     def __init__(self, *, idle_seconds: float, outside: Outside) -> None:
         self._idle_seconds = idle_seconds
@@ -119,7 +119,7 @@ def _payload(outgoing: Outgoing) -> bytes | payload.Payload | None:
 
 
 class _Pieces(payload.Payload):
-    """A large body. To encrypt all of it at once would hold up everybody else, and copy it."""
+    """A large body in pieces: to encrypt it at once would block everybody else, and copy it."""
 
     _autoclose = True
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.broker.models.prices import FREE, Price
-from holdfast.broker.models.providers.catalogue import DEMO, WIRES, Kind, Offer
+from holdfast.broker.models.providers.catalogue import DEMO, WIRES, Offer, ProviderKind
 from holdfast.vocabulary.models import Model, Wire
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    kind: Kind
+    kind: ProviderKind
     base_url: str
     key_variable: str | None
     offers: Sequence[Offer]
@@ -28,7 +28,7 @@ _BOTH = (Wire.RESPONSES, Wire.CHAT)
 
 def _known(
     name: str,
-    kind: Kind,
+    kind: ProviderKind,
     base_url: str,
     key_variable: str,
     models: Mapping[str, tuple[Price, int, int]],
@@ -36,7 +36,7 @@ def _known(
     wires: tuple[Wire, ...] | None = None,
     asks_for_usage: bool = True,
 ) -> Known:
-    """``models``: name to price, tokens of context and tokens of output."""
+    """Make a provider; ``models`` maps a name to price, tokens of context and tokens of output."""
     spoken = wires or WIRES[kind]
     offers = [
         Offer(Model(name, one, spoken, context, output), price) for one, (price, context, output) in models.items()
@@ -47,7 +47,7 @@ def _known(
 KNOWN: Mapping[str, Known] = {
     "anthropic": _known(
         "anthropic",
-        Kind.ANTHROPIC,
+        ProviderKind.ANTHROPIC,
         "https://api.anthropic.com",
         "ANTHROPIC_API_KEY",
         {
@@ -63,7 +63,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "openai": _known(
         "openai",
-        Kind.OPENAI,
+        ProviderKind.OPENAI,
         "https://api.openai.com/v1",
         "OPENAI_API_KEY",
         {
@@ -78,7 +78,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "gemini": _known(
         "gemini",
-        Kind.GEMINI,
+        ProviderKind.GEMINI,
         "https://generativelanguage.googleapis.com",
         "GEMINI_API_KEY",
         {
@@ -93,7 +93,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "openrouter": _known(
         "openrouter",
-        Kind.COMPATIBLE,
+        ProviderKind.COMPATIBLE,
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
         {
@@ -103,7 +103,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "groq": _known(
         "groq",
-        Kind.COMPATIBLE,
+        ProviderKind.COMPATIBLE,
         "https://api.groq.com/openai/v1",
         "GROQ_API_KEY",
         {
@@ -113,7 +113,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "mistral": _known(
         "mistral",
-        Kind.COMPATIBLE,
+        ProviderKind.COMPATIBLE,
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
         {
@@ -125,7 +125,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "deepseek": _known(
         "deepseek",
-        Kind.COMPATIBLE,
+        ProviderKind.COMPATIBLE,
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
         {
@@ -135,7 +135,7 @@ KNOWN: Mapping[str, Known] = {
     ),
     "xai": _known(
         "xai",
-        Kind.COMPATIBLE,
+        ProviderKind.COMPATIBLE,
         "https://api.x.ai/v1",
         "XAI_API_KEY",
         {
@@ -144,6 +144,12 @@ KNOWN: Mapping[str, Known] = {
         },
         wires=_BOTH,
     ),
-    DEMO: Known(Kind.DEMO, "", None, [Offer(Model(DEMO, "demo-1", WIRES[Kind.DEMO]), FREE)], WIRES[Kind.DEMO]),
+    DEMO: Known(
+        ProviderKind.DEMO,
+        "",
+        None,
+        [Offer(Model(DEMO, "demo-1", WIRES[ProviderKind.DEMO]), FREE)],
+        WIRES[ProviderKind.DEMO],
+    ),
 }
 """In the order in which they are preferred where the environment has keys for several."""

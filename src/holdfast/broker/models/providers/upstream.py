@@ -46,7 +46,7 @@ class Reply(ABC):
 
     @abstractmethod
     def chunks(self) -> AsyncIterator[bytes]:
-        """As they come; read only as fast as they are taken. Raises ``Broken``."""
+        """Yield the pieces as they come, no faster than they are taken. Raises ``Broken``."""
 
     @abstractmethod
     def close(self) -> None:
@@ -56,8 +56,8 @@ class Reply(ABC):
 class Upstream(ABC):
     @abstractmethod
     async def send(self, outgoing: Outgoing, /) -> Reply:
-        """Returns when the headers are there, however long that takes. Raises ``Unreachable``."""
+        """Send a request, and return when the headers are there, however long that takes. Raises ``Unreachable``."""
 
     @abstractmethod
     async def close(self) -> None:
-        """No more will be sent."""
+        """Close the connections; no more will be sent."""

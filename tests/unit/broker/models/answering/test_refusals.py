@@ -8,10 +8,10 @@ import pytest
 from holdfast.broker.models.answering.refusals import give_up
 from holdfast.broker.models.asking.candidates import Candidate
 from holdfast.broker.models.asking.outcome import Failed, LeftOut, Unanswered
-from holdfast.broker.models.providers.catalogue import WIRES, Kind, Provider
+from holdfast.broker.models.providers.catalogue import WIRES, Provider, ProviderKind
 from holdfast.vocabulary.models import Model, Wire
 
-PROVIDER = Provider("p", Kind.OPENAI, "https://p.example", None, (), frozenset(WIRES[Kind.OPENAI]))
+PROVIDER = Provider("p", ProviderKind.OPENAI, "https://p.example", None, (), frozenset(WIRES[ProviderKind.OPENAI]))
 
 
 def candidate(name: str) -> Candidate:

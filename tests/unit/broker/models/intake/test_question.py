@@ -6,27 +6,27 @@ import pytest
 
 from holdfast.broker.models.intake.question import BadQuestion, Question
 from holdfast.broker.models.providers import endpoints
-from holdfast.broker.models.providers.catalogue import WIRES, Kind, Provider
+from holdfast.broker.models.providers.catalogue import WIRES, Provider, ProviderKind
 from holdfast.broker.models.providers.endpoints import Operation
 from holdfast.vocabulary.models import Wire
 
 
-def provider(kind: Kind) -> Provider:
+def provider(kind: ProviderKind) -> Provider:
     return Provider("p", kind, "https://p.example", None, (), frozenset(WIRES[kind]))
 
 
 @pytest.mark.parametrize(
     ("kind", "method", "rest", "wire", "operation", "path"),
     [
-        (Kind.OPENAI, "POST", "v1/chat/completions", Wire.CHAT, Operation.ANSWER, "/chat/completions"),
-        (Kind.OPENAI, "POST", "chat/completions", Wire.CHAT, Operation.ANSWER, "/chat/completions"),
-        (Kind.OPENAI, "POST", "v1/responses/compact", Wire.RESPONSES, Operation.ANSWER, "/responses/compact"),
-        (Kind.COMPATIBLE, "POST", "v1/embeddings", Wire.CHAT, Operation.EMBED, "/embeddings"),
-        (Kind.COMPATIBLE, "GET", "v1/models", Wire.CHAT, Operation.LIST, "/models"),
-        (Kind.ANTHROPIC, "POST", "v1/messages", Wire.MESSAGES, Operation.ANSWER, "/v1/messages"),
-        (Kind.ANTHROPIC, "GET", "v1/models/claude-x", Wire.MESSAGES, Operation.LIST, "/v1/models/claude-x"),
+        (ProviderKind.OPENAI, "POST", "v1/chat/completions", Wire.CHAT, Operation.ANSWER, "/chat/completions"),
+        (ProviderKind.OPENAI, "POST", "chat/completions", Wire.CHAT, Operation.ANSWER, "/chat/completions"),
+        (ProviderKind.OPENAI, "POST", "v1/responses/compact", Wire.RESPONSES, Operation.ANSWER, "/responses/compact"),
+        (ProviderKind.COMPATIBLE, "POST", "v1/embeddings", Wire.CHAT, Operation.EMBED, "/embeddings"),
+        (ProviderKind.COMPATIBLE, "GET", "v1/models", Wire.CHAT, Operation.LIST, "/models"),
+        (ProviderKind.ANTHROPIC, "POST", "v1/messages", Wire.MESSAGES, Operation.ANSWER, "/v1/messages"),
+        (ProviderKind.ANTHROPIC, "GET", "v1/models/claude-x", Wire.MESSAGES, Operation.LIST, "/v1/models/claude-x"),
         (
-            Kind.GEMINI,
+            ProviderKind.GEMINI,
             "POST",
             "v1beta/models/m:countTokens",
             Wire.GEMINI,
@@ -34,17 +34,17 @@ def provider(kind: Kind) -> Provider:
             "/v1beta/models/m:countTokens",
         ),
         (
-            Kind.GEMINI,
+            ProviderKind.GEMINI,
             "POST",
             "v1/models/m:generateContent",
             Wire.GEMINI,
             Operation.ANSWER,
             "/v1/models/m:generateContent",
         ),
-        (Kind.DEMO, "POST", "v1/chat/completions", Wire.CHAT, Operation.ANSWER, "/v1/chat/completions"),
+        (ProviderKind.DEMO, "POST", "v1/chat/completions", Wire.CHAT, Operation.ANSWER, "/v1/chat/completions"),
     ],
 )
-def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Operation, path: str) -> None:
+def test_endpoints(kind: ProviderKind, method: str, rest: str, wire: Wire, operation: Operation, path: str) -> None:
     found = endpoints.find(provider(kind), method, rest)
     assert found is not None
     assert (found.wire, found.operation) == (wire, operation)
@@ -54,32 +54,32 @@ def test_endpoints(kind: Kind, method: str, rest: str, wire: Wire, operation: Op
 @pytest.mark.parametrize(
     ("kind", "method", "rest"),
     [
-        (Kind.COMPATIBLE, "POST", "v1/responses/compact"),
-        (Kind.OPENAI, "POST", "v1/messages/count_tokens"),
-        (Kind.OPENAI, "POST", "v1/chat/completions/../files"),
-        (Kind.OPENAI, "POST", "v1/chat/completions/"),
-        (Kind.OPENAI, "PUT", "v1/chat/completions"),
-        (Kind.OPENAI, "GET", "v1/models/a/b"),
-        (Kind.OPENAI, "GET", "v1/models/%2e%2e"),
-        (Kind.OPENAI, "GET", "v1/models/.."),
-        (Kind.ANTHROPIC, "GET", "v1/models/."),
-        (Kind.ANTHROPIC, "POST", "v1/embeddings"),
-        (Kind.GEMINI, "POST", "v1beta/models/a/b:generateContent"),
-        (Kind.GEMINI, "POST", "v1beta/models/m:generateContent:x"),
-        (Kind.OPENAI, "POST", ""),
+        (ProviderKind.COMPATIBLE, "POST", "v1/responses/compact"),
+        (ProviderKind.OPENAI, "POST", "v1/messages/count_tokens"),
+        (ProviderKind.OPENAI, "POST", "v1/chat/completions/../files"),
+        (ProviderKind.OPENAI, "POST", "v1/chat/completions/"),
+        (ProviderKind.OPENAI, "PUT", "v1/chat/completions"),
+        (ProviderKind.OPENAI, "GET", "v1/models/a/b"),
+        (ProviderKind.OPENAI, "GET", "v1/models/%2e%2e"),
+        (ProviderKind.OPENAI, "GET", "v1/models/.."),
+        (ProviderKind.ANTHROPIC, "GET", "v1/models/."),
+        (ProviderKind.ANTHROPIC, "POST", "v1/embeddings"),
+        (ProviderKind.GEMINI, "POST", "v1beta/models/a/b:generateContent"),
+        (ProviderKind.GEMINI, "POST", "v1beta/models/m:generateContent:x"),
+        (ProviderKind.OPENAI, "POST", ""),
     ],
 )
-def test_no_endpoints(kind: Kind, method: str, rest: str) -> None:
+def test_no_endpoints(kind: ProviderKind, method: str, rest: str) -> None:
     assert endpoints.find(provider(kind), method, rest) is None
 
 
 def test_a_model_in_the_path_is_quoted_again() -> None:
-    found = endpoints.find(provider(Kind.GEMINI), "POST", "v1beta/models/a%2F..%2Fb:generateContent")
+    found = endpoints.find(provider(ProviderKind.GEMINI), "POST", "v1beta/models/a%2F..%2Fb:generateContent")
     assert found is not None and found.model == "a/../b"
-    assert found.path_at(provider(Kind.GEMINI), "x/../y") == "/v1beta/models/x%2F..%2Fy:generateContent"
+    assert found.path_at(provider(ProviderKind.GEMINI), "x/../y") == "/v1beta/models/x%2F..%2Fy:generateContent"
 
 
-def question(body: object, kind: Kind = Kind.OPENAI, rest: str = "v1/chat/completions") -> Question:
+def question(body: object, kind: ProviderKind = ProviderKind.OPENAI, rest: str = "v1/chat/completions") -> Question:
     endpoint = endpoints.find(provider(kind), "POST", rest)
     assert endpoint is not None
     return Question(endpoint, body if isinstance(body, bytes) else json.dumps(body).encode())
@@ -103,7 +103,7 @@ def test_the_same_question_for_another_model() -> None:
 
 
 def test_where_the_path_names_the_model_the_body_is_left_alone() -> None:
-    asked = question({"contents": [], "model": "x"}, Kind.GEMINI, "v1beta/models/m:streamGenerateContent")
+    asked = question({"contents": [], "model": "x"}, ProviderKind.GEMINI, "v1beta/models/m:streamGenerateContent")
     assert asked.model == "m" and asked.streamed
     assert json.loads(asked.put_to("other", with_usage=True)) == {"contents": [], "model": "x"}
 
@@ -144,7 +144,7 @@ def test_how_long_an_answer_may_be() -> None:
     assert question({"model": "a", "max_tokens": 10, "n": 3}).most_output(7) == 30
     assert question({"model": "a", "max_completion_tokens": 5, "max_tokens": "x"}).most_output(7) == 5
     options = {"maxOutputTokens": 9, "candidateCount": 2}
-    asked = question({"generationConfig": options}, Kind.GEMINI, "v1beta/models/m:generateContent")
+    asked = question({"generationConfig": options}, ProviderKind.GEMINI, "v1beta/models/m:generateContent")
     assert asked.most_output(7) == 18
 
 
@@ -157,16 +157,16 @@ def test_no_model(model: object) -> None:
 @pytest.mark.parametrize(
     ("kind", "rest", "may"),
     [
-        (Kind.OPENAI, "v1/chat/completions", True),
-        (Kind.OPENAI, "v1/responses", True),
-        (Kind.OPENAI, "v1/responses/compact", False),
-        (Kind.OPENAI, "v1/embeddings", False),
-        (Kind.ANTHROPIC, "v1/messages", True),
-        (Kind.ANTHROPIC, "v1/messages/count_tokens", False),
-        (Kind.GEMINI, "v1beta/models/m:generateContent", True),
-        (Kind.GEMINI, "v1beta/models/m:countTokens", False),
+        (ProviderKind.OPENAI, "v1/chat/completions", True),
+        (ProviderKind.OPENAI, "v1/responses", True),
+        (ProviderKind.OPENAI, "v1/responses/compact", False),
+        (ProviderKind.OPENAI, "v1/embeddings", False),
+        (ProviderKind.ANTHROPIC, "v1/messages", True),
+        (ProviderKind.ANTHROPIC, "v1/messages/count_tokens", False),
+        (ProviderKind.GEMINI, "v1beta/models/m:generateContent", True),
+        (ProviderKind.GEMINI, "v1beta/models/m:countTokens", False),
     ],
 )
-def test_only_answers_may_be_translated(kind: Kind, rest: str, may: bool) -> None:
+def test_only_answers_may_be_translated(kind: ProviderKind, rest: str, may: bool) -> None:
     found = endpoints.find(provider(kind), "POST", rest)
     assert found is not None and found.may_be_translated is may

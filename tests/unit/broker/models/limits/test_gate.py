@@ -5,17 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.broker.accounts import Account, Limits, Spent
+from holdfast.broker.accounts import Account, Hold, SpendingLimits, Spent
 from holdfast.broker.models.limits.gate import Gate, Refusal
-from holdfast.broker.models.limits.holds import Hold
 from holdfast.broker.models.prices import Price
 from support.servers.model_door import ACCOUNT, MemoryBooks
 
 pytestmark = pytest.mark.anyio
 
 PRICE = Price(1.0, 1.0)
-THREAD = replace(ACCOUNT, limits=Limits(requests_per_minute=3, spend_usd=1.0))
-OWNER = replace(ACCOUNT, owner_limits=Limits(requests_per_minute=3, spend_usd=1.0))
+THREAD = replace(ACCOUNT, limits=SpendingLimits(requests_per_minute=3, spend_usd=1.0))
+OWNER = replace(ACCOUNT, owner_limits=SpendingLimits(requests_per_minute=3, spend_usd=1.0))
 
 
 class SlowBooks(MemoryBooks):

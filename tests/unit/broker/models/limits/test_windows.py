@@ -1,6 +1,6 @@
 """Sliding windows, breakers and alarms: what happened in which time."""
 
-from holdfast.broker.accounts import Account, Limits, Spent
+from holdfast.broker.accounts import Account, SpendingLimits, Spent
 from holdfast.broker.models.alarms import MANY_REFUSALS, QUIET_SECONDS, Alarms
 from holdfast.broker.models.asking.breaker import Breaker, BreakerSettings
 from holdfast.broker.models.limits.windows import Windows
@@ -72,7 +72,9 @@ def test_failures_that_are_far_apart_do_not_open_it() -> None:
 
 
 def account(thread: float | None = None, owner: float | None = None) -> Account:
-    return Account("t", "o", "c", None, limits=Limits(spend_usd=thread), owner_limits=Limits(spend_usd=owner))
+    return Account(
+        "t", "o", "c", None, limits=SpendingLimits(spend_usd=thread), owner_limits=SpendingLimits(spend_usd=owner)
+    )
 
 
 def test_each_share_of_a_budget_is_told_once() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.broker.models.providers import http
-from holdfast.broker.models.providers.catalogue import Kind, Provider
+from holdfast.broker.models.providers.catalogue import Provider, ProviderKind
 from holdfast.broker.models.providers.http import HttpUpstream
 from holdfast.broker.models.providers.upstream import Broken, Outgoing, Stale, Unreachable
 from holdfast.network.outside import Outside
@@ -40,7 +40,7 @@ async def provider(*answers: bytes | float | None) -> AsyncIterator[Outgoing]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    one = Provider("one", Kind.OPENAI, f"http://127.0.0.1:{port}", None, (), frozenset())
+    one = Provider("one", ProviderKind.OPENAI, f"http://127.0.0.1:{port}", None, (), frozenset())
     async with server:
         yield Outgoing(one, "POST", "/x", (), {}, b"ask")
 

@@ -1,0 +1,39 @@
+"""What stands behind the API. The daemon's wiring makes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from holdfast.api.files.links import FileLinks
+from holdfast.callers.ring import KeyRing
+from holdfast.images.store import ImageInfo
+from holdfast.sessions.service import SessionService
+from holdfast.sessions.telling.events import EventFeed
+from holdfast.threads.service import ThreadService
+
+
+class Images(Protocol):
+    """Images of the host. They are made by the daemon, who knows which of them are in use, and stands above the API."""
+
+    async def list(self) -> Sequence[ImageInfo]: ...
+
+    async def import_(self, name: str, source: str, /, *, replace: bool) -> ImageInfo:
+        """Make an image from a root file system on the host: a directory or a tar file."""
+        ...
+
+    async def remove(self, name: str, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services that the routes call. ``registry`` is what /metrics shows."""
+
+    sessions: SessionService
+    keys: KeyRing
+    images: Images
+    events: EventFeed
+    threads: ThreadService
+    links: FileLinks
+    registry: CollectorRegistry
