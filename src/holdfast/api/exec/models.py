@@ -9,7 +9,7 @@ from holdfast.api.sessions.models import Count
 from holdfast.api.wire.models import Output, Request
 from holdfast.api.wire.patterns import SHELL_NAME
 from holdfast.api.wire.pieces import PIECE, object_pieces
-from holdfast.api.wire.text import AbsolutePath, Env, Input, Text
+from holdfast.api.wire.text import AbsolutePath, Env, Text, to_utf8
 from holdfast.errors import TooLarge
 from holdfast.sessions.types import DEFAULT_SHELL, ExecRequest, ExecResult
 
@@ -21,7 +21,7 @@ class ExecIn(Request):
 
     cmd: Text = Field(description="A shell line or script, at most 1 MiB")
     timeout_ms: Count | None = None
-    stdin: Input = Field(default="", description="What the command reads; without it, the end of file at once")
+    stdin: str = Field(default="", description="What the command reads; without it, the end of file at once")
     env: Env = Field(default_factory=dict)
     cwd: AbsolutePath | None = None
     shell: Annotated[str, Field(pattern=SHELL_NAME)] = DEFAULT_SHELL
@@ -32,7 +32,7 @@ class ExecIn(Request):
         return ExecRequest(
             cmd=self.cmd,
             timeout_ms=self.timeout_ms,
-            stdin=self.stdin.encode(),
+            stdin=to_utf8("stdin", self.stdin),
             env=self.env,
             cwd=self.cwd,
             shell=self.shell,

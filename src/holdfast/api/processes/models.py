@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from holdfast.api.wire.chunks import ChunkOut
 from holdfast.api.wire.models import From, Output, Request
 from holdfast.api.wire.patterns import SIGNAL
-from holdfast.api.wire.text import AbsolutePath, Env, Input, Name, Text, Timestamp, from_base64
+from holdfast.api.wire.text import AbsolutePath, Env, Name, Text, Timestamp, from_base64, to_utf8
 from holdfast.sessions.use.processes import ProcessRequest, ProcessView, TerminalSize
 
 Cells = Annotated[int, Field(strict=True, ge=1, le=9999)]
@@ -89,7 +89,7 @@ class ProcessOutput(BaseModel):
 class ProcessInput(Request):
     """At most one of ``text`` and ``base64``; ``close`` alone is fine."""
 
-    text: Input | None = None
+    text: str | None = None
     base64: str | None = None
     close: StrictBool = Field(default=False, description="After this the process sees the end of its input")
 
@@ -102,7 +102,7 @@ class ProcessInput(Request):
     def data(self) -> bytes:
         if self.base64 is not None:
             return from_base64(self.base64)
-        return (self.text or "").encode()
+        return to_utf8("text", self.text or "")
 
 
 class ProcessSignal(Request):

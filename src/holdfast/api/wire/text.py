@@ -8,10 +8,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from holdfast.errors import BadInput
+
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ENV_BYTES = 256 * 1024
 METADATA_KEYS = 64
 METADATA_BYTES = 16 * 1024
+_NOT_UTF8 = "must be text that can be written as UTF-8"
 
 
 def encodable(value: str) -> str:
@@ -20,8 +23,16 @@ def encodable(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell but no file or pipe can hold
-        raise ValueError("must be text that can be written as UTF-8") from None
+        raise ValueError(_NOT_UTF8) from None
     return value
+
+
+def to_utf8(field: str, value: str) -> bytes:
+    """Encode a text that may be long. No validator has checked it: each look at it holds the event loop once more."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{field}: {_NOT_UTF8}") from None
 
 
 def no_nul(value: str) -> str:
@@ -65,7 +76,6 @@ def _bounded(value: dict[str, str], limit: int) -> dict[str, str]:
     return value
 
 
-Input = Annotated[str, AfterValidator(encodable)]
 Text = Annotated[str, AfterValidator(no_nul)]
 Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(no_nul)]
 AbsolutePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(no_nul), AfterValidator(absolute)]
