@@ -16,7 +16,7 @@ from holdfast.vocabulary.turn_events import Kind
 from support.fake_host import until
 from support.servers.postgres import MISSING, Postgres, running_postgres
 from support.threads.hosts import Host, ran, sandboxes
-from support.threads.threads import QUICK, REF, text_of
+from support.threads.threads import QUICK, REF, STEADY, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,8 @@ async def test_messages_to_either_daemon_are_answered_in_one_sandbox(hosts: tupl
 async def test_new_threads_raced_by_both_have_one_sandbox_each(hosts: tuple[Host, Host]) -> None:
     one, two = hosts
     refs = [ThreadRef("root", f"race:{number}") for number in range(8)]
-    async with one.daemon() as first, two.daemon() as second:
+    # No lease may run out: then the other daemon makes a sandbox of its own, and the first is left to the sweep.
+    async with one.daemon(STEADY) as first, two.daemon(STEADY) as second:
         await asyncio.gather(
             *(daemon.say("say hi", f"m-{daemon.tools.node}", ref) for ref in refs for daemon in (first, second))
         )
