@@ -20,7 +20,7 @@ MOST_DEPTH = 40
 AT_ONCE = 256 * 1024
 """A larger body is looked at in steps, with others in between."""
 
-_TURN_SECONDS = 0.005
+TURN_SECONDS = 0.005
 _FEW = 200
 """Commas and brackets, those in texts included: so few need no closer look."""
 _SIGN = re.compile(rb"[,:\[\]{}]")
@@ -37,7 +37,7 @@ async def check_json(body: bytes) -> None:
         return
     since = time.monotonic()
     for _step in steps(body):
-        if time.monotonic() - since > _TURN_SECONDS:
+        if time.monotonic() - since > TURN_SECONDS:
             await asyncio.sleep(0)
             since = time.monotonic()
 
@@ -70,14 +70,14 @@ def steps(body: bytes) -> Iterator[None]:
         _check(texts // 2, names, depth)
         at += 1
         while True:
-            at = _end_of_text(body, at)
+            at = end_of_text(body, at)
             yield
             if at >= len(body) - 1 or body[at] == _QUOTE:
                 break
         at += 1
 
 
-def _end_of_text(body: bytes, at: int) -> int:
+def end_of_text(body: bytes, at: int) -> int:
     """Return where the closing quote of a text is, or where to go on looking."""
     found = _TEXT.match(body, at, at + AT_ONCE)
     assert found is not None  # it matches nothing, too

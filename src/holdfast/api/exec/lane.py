@@ -1,11 +1,10 @@
 """The short way for the one request that must be quick: a plain ``POST /v1/sessions/{id}/exec``.
 
 It does what the route does, without the framework's general machinery, which costs more than the command. Whatever is
-not plain (another content type, a body that is not valid, an odd id) takes the long way, as if this were not here. So
-the API is described, and what is wrong with a request is told, in one place only.
+not plain (another content type, a body that is large or not valid, an odd id) takes the long way, as if this were not
+here. So the API is described, and what is wrong with a request is told, in one place only.
 """
 
-import asyncio
 import re
 
 from pydantic import ValidationError
@@ -52,13 +51,10 @@ class ExecLane:
         except HoldfastError as error:
             await holdfast_reply(scope, error)(scope, receive, send)
             return
-        try:
-            command = ExecIn.model_validate_json(body)
-        except ValidationError:
+        command = _command(body)
+        if command is None:
             await self._app(scope, once_more(body, receive), send)
             return
-        if len(body) > AT_ONCE:  # to read it took long enough for one turn
-            await asyncio.sleep(0)
         try:
             answer = await routes.exec_json(self._service, match[1], command, _idempotency_key(scope))
         except HoldfastError as error:
@@ -85,6 +81,16 @@ def _idempotency_key(scope: Scope) -> str | None:
         if name == b"idempotency-key":
             return str(value, "latin-1")
     return None
+
+
+def _command(body: bytes) -> ExecIn | None:
+    """Return None for a body that takes the long way, which also reads large ones in steps."""
+    if len(body) > AT_ONCE:
+        return None
+    try:
+        return ExecIn.model_validate_json(body)
+    except ValidationError:
+        return None
 
 
 async def _read(receive: Receive) -> bytes:

@@ -26,13 +26,13 @@ class ExecIn(Request):
     cwd: AbsolutePath | None = None
     shell: Annotated[str, Field(pattern=SHELL_NAME)] = DEFAULT_SHELL
 
-    def request(self) -> ExecRequest:
+    async def request(self) -> ExecRequest:
         if len(self.cmd) > MAX_CMD_BYTES or len(self.cmd.encode()) > MAX_CMD_BYTES:
             raise TooLarge(f"cmd is over the limit of {MAX_CMD_BYTES} bytes; write it to a file and run that")
         return ExecRequest(
             cmd=self.cmd,
             timeout_ms=self.timeout_ms,
-            stdin=to_utf8("stdin", self.stdin),
+            stdin=await to_utf8("stdin", self.stdin),
             env=self.env,
             cwd=self.cwd,
             shell=self.shell,

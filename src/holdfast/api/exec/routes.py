@@ -13,7 +13,7 @@ PATH = f"{SESSION}/exec"
 
 async def exec_json(service: SessionService, session_id: str, body: ExecIn, key: str | None) -> list[bytes]:
     """Run a command; the reply as JSON, in pieces. The route and the short way to it both end here."""
-    result = await service.exec(session_id, body.request(), idempotency_key=key)
+    result = await service.exec(session_id, await body.request(), idempotency_key=key)
     return await ExecOut.json_of(result)
 
 

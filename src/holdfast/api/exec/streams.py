@@ -46,7 +46,7 @@ def router(commands: Execs) -> Routes:
     async def run_command_streamed(session_id: SessionId, body: ExecIn, key: IdempotencyKey) -> Response:
         """Output arrives as it is written. A client that disconnects does not stop the command: it goes on
         where it stopped with GET …/exec/{exec_id}/stream?offset=N."""
-        exec_id = await commands.start(session_id, body.request(), idempotency_key=key)
+        exec_id = await commands.start(session_id, await body.request(), idempotency_key=key)
         return await EventStream.begin(_events(commands, session_id, exec_id, 0))
 
     @routes.get(

@@ -99,10 +99,10 @@ class ProcessInput(Request):
             raise ValueError("at most one of text and base64 can be given")
         return self
 
-    def data(self) -> bytes:
+    async def data(self) -> bytes:
         if self.base64 is not None:
             return from_base64(self.base64)
-        return to_utf8("text", self.text or "")
+        return await to_utf8("text", self.text or "")
 
 
 class ProcessSignal(Request):

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from holdfast.api.edge.json_load import load_json
 from holdfast.api.exec.streams import EVENTS, LastEventId, Offset, where_to_begin
 from holdfast.api.files.part_reply import BYTES, RAW
 from holdfast.api.processes.models import (
@@ -102,8 +103,8 @@ def router(processes: Processes) -> Routes:
         if request.headers.get("content-type", "").partition(";")[0].strip() == RAW:
             data = body
         else:
-            given = _input(body)
-            data, close = _decoded(given), given.close
+            given = await _input(body)
+            data, close = await _decoded(given), given.close
         await processes.write(session_id, process_id, data, close=close)
         return Response(status_code=204)
 
@@ -126,16 +127,18 @@ def router(processes: Processes) -> Routes:
     return routes
 
 
-def _input(body: bytes) -> ProcessInput:
+async def _input(body: bytes) -> ProcessInput:
     try:
-        return ProcessInput.model_validate_json(body)
+        return ProcessInput.model_validate(await load_json(body))
     except ValidationError as exc:
         raise RequestValidationError(exc.errors()) from None
+    except ValueError:
+        raise RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": "not JSON"}]) from None
 
 
-def _decoded(given: ProcessInput) -> bytes:
+async def _decoded(given: ProcessInput) -> bytes:
     try:
-        return given.data()
+        return await given.data()
     except ValueError as exc:
         raise BadInput(f"base64: {exc}") from None
 

@@ -18,6 +18,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
+from holdfast.api.edge.json_load import JsonRoute
 from holdfast.api.wire.common import failures
 from holdfast.callers.types import Scope
 
@@ -36,7 +37,7 @@ class Routes:
     ``WS``."""
 
     def __init__(self, tag: str) -> None:
-        self.router = APIRouter(tags=[tag])
+        self.router = APIRouter(tags=[tag], route_class=JsonRoute)
         self.scopes: dict[str, Scope | None] = {}
 
     def get(self, path: str, summary: str, *, head: bool = False, **more: Any) -> Callable[[E], E]:

@@ -1,5 +1,6 @@
 """The kinds of text that requests carry, each checked in one place."""
 
+import asyncio
 import base64
 import binascii
 import re
@@ -14,6 +15,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ENV_BYTES = 256 * 1024
 METADATA_KEYS = 64
 METADATA_BYTES = 16 * 1024
+_STEP = 256 * 1024
 _NOT_UTF8 = "must be text that can be written as UTF-8"
 
 
@@ -27,12 +29,17 @@ def encodable(value: str) -> str:
     return value
 
 
-def to_utf8(field: str, value: str) -> bytes:
-    """Encode a text that may be long. No validator has checked it: each look at it holds the event loop once more."""
+async def to_utf8(field: str, value: str) -> bytes:
+    """Encode a text that may be long, in steps. No validator has looked at it: that would hold the event loop."""
+    parts = []
     try:
-        return value.encode()
+        for at in range(0, len(value), _STEP):
+            parts.append(value[at : at + _STEP].encode())
+            if len(value) > _STEP:
+                await asyncio.sleep(0)
     except UnicodeEncodeError:
         raise BadInput(f"{field}: {_NOT_UTF8}") from None
+    return b"".join(parts)
 
 
 def no_nul(value: str) -> str:
