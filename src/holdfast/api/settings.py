@@ -12,7 +12,7 @@ class ApiSettings:
 
     ``max_body_bytes`` bounds a file upload as it travels (base64 is a third larger than the file);
     ``max_content_bytes`` a request that carries a text of its caller's: a command with its input, a message;
-    ``max_json_bytes`` every other request. The latter two are parsed in one go, while nobody else has a turn.
+    ``max_json_bytes`` every other request. The latter two are kept in memory as a whole.
     """
 
     max_body_bytes: int = 192 * MIB

@@ -35,8 +35,11 @@ def _or_none(session_id: str) -> str | None:
 
 
 class EventOut(Output, record=EventRow):
-    """``data`` is the session right after it: status, reason, error, image and metadata. Of a thread, whose kinds begin
-    with ``thread.``, it is what happened; its ``session_id`` is null while it has no sandbox."""
+    """One event. ``data`` is the session right after it: status, reason, error, image and metadata.
+
+    The kinds of a thread's events begin with ``thread.``; there ``data`` says what happened, and ``session_id`` is null
+    while the thread has no sandbox.
+    """
 
     seq: int
     kind: str
@@ -64,7 +67,7 @@ class GapOut(Output, record=Gap):
 
 
 def in_stream(told: EventRow | Gap) -> ServerEvent:
-    """The id of an event is its number; that of a gap is the last number that is gone."""
+    """Return the event as it is sent. Its id is its number; the id of a gap is the last number that is gone."""
     if isinstance(told, Gap):
         return ServerEvent(GAP, GapOut.of(told).model_dump_json(), str(told.oldest - 1))
     return ServerEvent(
@@ -132,7 +135,7 @@ async def stream(
 
 
 def number(last_event_id: str) -> int | None:
-    """An empty one is what a browser has before the first event."""
+    """Read ``Last-Event-ID``. A browser sends an empty one before the first event."""
     if last_event_id == "":
         return None
     if not re.fullmatch(r"[0-9]{1,18}", last_event_id):

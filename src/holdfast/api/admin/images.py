@@ -51,13 +51,13 @@ def router(images: Images) -> Routes:
         fails=(404, 409, 413, 422, 503),
     )
     async def import_image(body: ImageImport) -> Response:
-        """From a directory or a tar file on the daemon's host. An existing name needs ``replace``."""
+        """Make an image from a directory or a tar file on the daemon's host. A name that is taken needs ``replace``."""
         info = await images.import_(body.name, body.source, replace=body.replace)
         return reply(ImageOut.of(info), 201)
 
     @routes.delete("/v1/images/{name}", "Remove", scope=ADMIN, fails=(404, 409, 422, 503))
     async def remove_image(name: Annotated[Name, Path()]) -> Response:
-        """Refused while a session still runs from it."""
+        """Remove an image. This is refused while a session still runs from it."""
         await images.remove(name)
         return Response(status_code=204)
 

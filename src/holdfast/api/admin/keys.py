@@ -65,7 +65,7 @@ def router(keys: KeyRing) -> Routes:
 
     @routes.get("/v1/keys", "List keys", scope=ADMIN, returns=KeyList, fails=(503,))
     async def list_keys() -> Response:
-        """Without the root key, which is in the daemon's configuration or state directory."""
+        """List all keys but the root key, which is in the daemon's configuration or state directory."""
         return reply(KeyList(keys=[KeyOut.of(view) for view in await keys.list()]))
 
     @routes.post(
@@ -77,7 +77,7 @@ def router(keys: KeyRing) -> Routes:
         fails=(409, 413, 422, 503),
     )
     async def add_key(body: KeyAdd) -> Response:
-        """The key itself is in this answer and nowhere else."""
+        """Make a key. The key itself is in this answer and nowhere else."""
         view, text = await keys.add(
             body.name, body.scope, owner=body.owner, max_sessions=body.max_sessions, ceilings=body.ceilings()
         )
@@ -85,7 +85,7 @@ def router(keys: KeyRing) -> Routes:
 
     @routes.delete("/v1/keys/{name}", "Remove a key", scope=ADMIN, fails=(404, 422, 503))
     async def remove_key(name: Annotated[Name, Path()]) -> Response:
-        """It is locked out at once. Its sessions live on; admins see them."""
+        """Remove a key. It is locked out at once; its sessions live on, and admins see them."""
         await keys.remove(name)
         return Response(status_code=204)
 

@@ -25,12 +25,12 @@ def router(registry: CollectorRegistry, openapi: Callable[[], object], node: str
     # These two are open on loopback; the scope is for callers from elsewhere.
     @routes.get("/healthz", "Is the daemon up?", scope=READ, returns=Health)
     async def get_health() -> Response:
-        """Open on loopback; from elsewhere it needs the key."""
+        """Say whether the daemon works. This is open on loopback; from elsewhere it needs the key."""
         return reply(Health(version=__version__, node=node))
 
     @routes.get("/metrics", "Prometheus metrics", scope=ADMIN)
     async def get_metrics() -> Response:
-        """Open on loopback; from elsewhere it needs the key."""
+        """Return figures for Prometheus. This is open on loopback; from elsewhere it needs the key."""
         return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @routes.get("/openapi.json", "This document", scope=OPEN, in_schema=False)

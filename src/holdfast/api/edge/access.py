@@ -37,7 +37,7 @@ class Access:
                 self._rules.setdefault(method, []).append((compile_path(path)[0], scope))
 
     def need_of(self, method: str, path: str) -> Need | None:
-        """What this request needs; None if no route that needs a key fits. If several do, the strictest counts,
+        """Return what this request needs; None if no route that needs a key fits. If several do, the strictest counts,
         whatever the router takes."""
         need: Need | None = None
         for pattern, scope in self._rules.get("GET" if method == "HEAD" else method, ()):

@@ -45,7 +45,7 @@ REPLY_REF = f"{_SCHEMAS}{ErrorReply.__name__}"
 
 
 def schemas() -> dict[str, Any]:
-    """What ``REPLY_REF`` leads to in OpenAPI."""
+    """Return the schemas that ``REPLY_REF`` leads to in OpenAPI."""
     reply = ErrorReply.model_json_schema(ref_template=f"{_SCHEMAS}{{model}}")
     return {**reply.pop("$defs"), ErrorReply.__name__: reply}
 
@@ -59,7 +59,7 @@ def error_reply(
 
 
 def reply_to(scope: Scope, exc: HoldfastError) -> Response:
-    """The reply for an error of ours."""
+    """Return the reply for an error of ours."""
     headers = {}
     if exc.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -69,7 +69,7 @@ def reply_to(scope: Scope, exc: HoldfastError) -> Response:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, exc: HoldfastError) -> None:
-    """Answers for a middleware, which stands outside the framework's own handling of errors; a WebSocket too."""
+    """Answer for a middleware, which stands outside the framework's own handling of errors; a WebSocket, too."""
     _note(exc)
     if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
         await reply_to(scope, exc)(scope, receive, send)
@@ -83,7 +83,7 @@ def _note(exc: HoldfastError) -> None:
 
 
 def in_words(errors: Sequence[Mapping[str, Any]]) -> str:
-    """What is wrong with a request, naming each field and never repeating what was sent."""
+    """Say what is wrong with a request: each field is named, and nothing that was sent is repeated."""
     return "; ".join(dict.fromkeys(_one(error) for error in errors[:5]))
 
 
@@ -114,7 +114,8 @@ def _plain(error: Mapping[str, Any]) -> str:
 
 
 def holdfast_reply(scope: Scope, exc: HoldfastError) -> Response:
-    """The reply for an error of ours that was met while a request was served; what is our fault goes to the log."""
+    """Return the reply for an error of ours that was met while a request was served; what is our fault goes to the
+    log."""
     _note(exc)
     return reply_to(scope, exc)
 
@@ -130,7 +131,7 @@ async def on_invalid(request: Request, exc: Exception) -> Response:
 
 
 async def on_http_exception(access: Access, request: Request, exc: Exception) -> Response:
-    """What the framework itself raises: no such route, wrong method, a body that cannot be read."""
+    """Answer what the framework itself raises: no such route, wrong method, a body that cannot be read."""
     assert isinstance(exc, HTTPException)
     cause = exc.__cause__
     if isinstance(cause, HoldfastError | ClientDisconnect):  # raised below the framework's own body reading

@@ -28,7 +28,7 @@ def router(service: SessionService) -> Routes:
         fails=(*IN_SESSION, 413),
     )
     async def run_command(session_id: SessionId, body: ExecIn, key: IdempotencyKey) -> Response:
-        """Runs in the session's long-lived shell and returns when it has ended, with whatever exit code.
+        """Run a command in the session's long-lived shell, and return when it has ended, with whatever exit code.
 
         A client that disconnects does not stop the command: its result stays readable under its exec_id.
         """
@@ -38,7 +38,8 @@ def router(service: SessionService) -> Routes:
         f"{SESSION}/exec/{{exec_id}}", "The result of a command again", scope=READ, returns=ExecOut, fails=IN_SESSION
     )
     async def get_command_result(session_id: SessionId, exec_id: ExecId) -> Response:
-        """Waits for a command that still runs; works also after the daemon was restarted meanwhile."""
+        """Return the result of a command once more. This waits for a command that still runs, and works after a restart
+        of the daemon, too."""
         return PiecesReply(await ExecOut.json_of(await service.exec_result(session_id, exec_id)), JSON)
 
     return routes

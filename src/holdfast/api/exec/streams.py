@@ -44,8 +44,11 @@ def router(commands: Execs) -> Routes:
         responses=EVENTS,
     )
     async def run_command_streamed(session_id: SessionId, body: ExecIn, key: IdempotencyKey) -> Response:
-        """Output arrives as it is written. A client that disconnects does not stop the command: it goes on
-        where it stopped with GET …/exec/{exec_id}/stream?offset=N."""
+        """Run a command and send its output as it is written.
+
+        A client that disconnects does not stop the command. It can go on where it stopped: GET
+        …/exec/{exec_id}/stream?offset=N.
+        """
         exec_id = await commands.start(session_id, await body.request(), idempotency_key=key)
         return await EventStream.begin(_events(commands, session_id, exec_id, 0))
 
@@ -55,14 +58,17 @@ def router(commands: Execs) -> Routes:
     async def follow_command(
         session_id: SessionId, exec_id: ExecId, offset: Offset = 0, last_event_id: LastEventId = None
     ) -> Response:
-        """From any offset that is still kept, also after its end and after a restart of the daemon."""
+        """Send a command's output from any offset that is still kept, also after its end and after a restart of the
+        daemon."""
         begin = where_to_begin(offset, last_event_id)
         return await EventStream.begin(_events(commands, session_id, exec_id, begin))
 
     @routes.post(f"{SESSION}/exec/{{exec_id}}/cancel", "End a command", scope=USE, returns=ExecOut, fails=IN_SESSION)
     async def cancel_command(session_id: SessionId, exec_id: ExecId) -> Response:
-        """Ends all that the command started (INT, TERM, KILL) and nothing else; the shell lives on. Returns its
-        result, with ``cancelled`` unless it had ended before."""
+        """End all that the command started (INT, TERM, KILL) and nothing else; the shell lives on.
+
+        Returns its result, with ``cancelled`` unless the command had ended before.
+        """
         result = await commands.cancel(session_id, exec_id)
         return PiecesReply(await ExecOut.json_of(result), JSON)
 

@@ -37,7 +37,7 @@ Token = Annotated[str, Path(description="from fs/link")]
 
 
 def etag_of(entry: Entry) -> str:
-    """Changes when the file is replaced, or written to and its size or time differs."""
+    """Return the file's ETag. It changes when the file is replaced, or written to with another size or time."""
     return f'"{entry.inode:x}-{entry.size:x}-{entry.mtime_ns & (1 << 64) - 1:x}"'
 
 
@@ -57,7 +57,7 @@ class StreamedFile(FilePartReply):
 
 
 class StreamedFolder(Response):
-    """A folder as a tar; how long it will be, nobody knows before."""
+    """A folder as a tar. Nobody knows before how long it will be."""
 
     def __init__(self, pieces: AsyncGenerator[bytes, None], path: str, *, gzip: bool) -> None:
         super().__init__(None, media_type="application/gzip" if gzip else "application/x-tar")
@@ -86,26 +86,27 @@ def router(files: SessionFiles, links: FileLinks, settings: ApiSettings) -> Rout
 
     @routes.get(f"{base}/file", "Download a file", scope=READ, head=True, fails=(*_READ, 416), responses=FILE_REPLIES)
     async def download_file(session_id: SessionId, path: QueryPath) -> Response:
-        """Of any size. Knows Range, If-Range and If-None-Match; HEAD works too."""
+        """Send a file of any size. Range, If-Range, If-None-Match and HEAD work."""
         return StreamedFile(files, session_id, path)
 
     @routes.put(f"{base}/file", "Upload a file", scope=USE, returns=EntryOut, fails=_WRITE, extra=RAW_BODY)
     async def upload_file(session_id: SessionId, path: QueryPath, request: Request, mode: QueryMode = None) -> Response:
-        """Of any size. Makes missing parent directories. The file changes as a whole or not at all."""
+        """Write a file of any size. Missing parent directories are made. The file changes as a whole or not at all."""
         return await put(session_id, path, request, mode)
 
     @routes.get(f"{base}/archive", "Download a folder", scope=READ, fails=_READ, responses=_TAR)
     async def download_archive(
         session_id: SessionId, path: QueryPath, format: Annotated[Literal["tar", "tar.gz"], Query()] = "tar"
     ) -> Response:
-        """As a tar of what is in it. A connection that breaks before the end means that it is not whole."""
+        """Send what is in a folder as a tar. A connection that breaks before the end means that the tar is not
+        whole."""
         gzip = format == "tar.gz"
         return StreamedFolder(files.pack(session_id, path, gzip=gzip), path, gzip=gzip)
 
     @routes.put(f"{base}/archive", "Upload a folder", scope=USE, returns=UnpackedOut, fails=_WRITE, extra=RAW_BODY)
     async def unpack_archive(session_id: SessionId, path: QueryPath, request: Request) -> Response:
-        """A tar or tar.gz, unpacked into the folder. Each file is written whole; the folder is not: what was unpacked
-        before a failure stays."""
+        """Unpack a tar or tar.gz into a folder. Each file is written whole; the folder is not: what was unpacked before
+        a failure stays."""
         done = await files.unpack(session_id, path, arriving(request.stream()))
         return json_reply({"path": path, "files": done.files, "bytes": done.bytes})
 
@@ -117,8 +118,10 @@ def router(files: SessionFiles, links: FileLinks, settings: ApiSettings) -> Rout
         fails=_READ,
     )
     async def create_file_link(session_id: SessionId, body: MakeLink, request: Request, caller: CallerOf) -> Response:
-        """A URL that works without a key, for this file and this method, until it expires, the session ends, or the key
-        goes that it was made with."""
+        """Make a URL that works without a key, for this file and this method.
+
+        It ends when it expires, when the session ends, or when the key is removed that made it.
+        """
         await files.check(session_id)
         expires = int(time.time()) + body.expires_seconds
         token = links.make(session_id, body.path, body.method, expires, caller.key_id)

@@ -57,7 +57,7 @@ def router(service: SessionService) -> Routes:
         path: Annotated[AbsolutePath | None, Query(description="Only with a raw body")] = None,
         mode: Annotated[Mode | None, Query(description='Only with a raw body: octal, such as "0644"')] = None,
     ) -> Response:
-        """Makes missing parent directories. The file changes as a whole or not at all."""
+        """Write a file. Missing parent directories are made. The file changes as a whole or not at all."""
         raw = request.headers.get("content-type", "").partition(";")[0].strip().lower() == RAW
         upload = await (_raw_upload(request, path, mode) if raw else _json_upload(request))
         await service.write_file(session_id, upload.path, upload.data, mode=upload.mode)

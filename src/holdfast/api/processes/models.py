@@ -25,7 +25,7 @@ class TerminalIn(Request):
 
 
 class ProcessStart(Request):
-    """Exactly one of ``cmd`` (a line for bash) and ``argv`` (a program and its arguments)."""
+    """A program to start: exactly one of ``cmd`` (a line for bash) and ``argv`` (a program and its arguments)."""
 
     cmd: Text | None = Field(default=None, max_length=ARGV_BYTES)
     argv: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
@@ -60,7 +60,7 @@ class ProcessStart(Request):
 
 
 class ProcessOut(Output, record=ProcessView):
-    """``exit_code`` is 128 + N for a process that signal N has ended."""
+    """A background process. ``exit_code`` is 128 + N if signal N has ended it."""
 
     process_id: str
     pid: int
@@ -87,7 +87,7 @@ class ProcessOutput(BaseModel):
 
 
 class ProcessInput(Request):
-    """At most one of ``text`` and ``base64``; ``close`` alone is fine."""
+    """Input for a process: at most one of ``text`` and ``base64``; ``close`` alone is fine."""
 
     text: str | None = None
     base64: str | None = None

@@ -41,13 +41,13 @@ def router(ports: Ports) -> Routes:
 
     @routes.get(f"{SESSION}/ports", "Who listens inside", scope=READ, returns=PortList, fails=IN_SESSION)
     async def list_ports(session_id: SessionId) -> Response:
-        """TCP ports that something in the sandbox listens at."""
+        """List the TCP ports that a program in the sandbox listens at."""
         found = await ports.list(session_id)
         return reply(PortList(ports=[PortOut.of(one) for one in found]))
 
     @routes.websocket(f"{SESSION}/ports/{{port}}/tunnel", scope=USE)
     async def tunnel(socket: WebSocket, session_id: str, port: str) -> None:
-        """A connection to a TCP port of the sandbox's loopback."""
+        """Open a connection to a TCP port of the sandbox's loopback."""
         async with accepted(socket):
             number = _port(port)
             async with ports.dial(checked_session_id(session_id), number) as stream:

@@ -51,13 +51,13 @@ def router(processes: Processes) -> Routes:
 
     @routes.post(_PATH, "Start a process", scope=USE, returns=ProcessOut, status=201, fails=(*IN_SESSION, 403, 413))
     async def start_process(session_id: SessionId, body: ProcessStart, key: IdempotencyKey) -> Response:
-        """Runs beside the shell, for as long as it likes: it ends by itself, by a signal, or with the session."""
+        """Start a program beside the shell. It runs until it ends by itself, by a signal, or with the session."""
         view = await processes.start(session_id, body.request(), idempotency_key=key)
         return reply(ProcessOut.of(view), 201, {"Location": f"/v1/sessions/{session_id}/processes/{view.process_id}"})
 
     @routes.get(_PATH, "List", scope=READ, returns=ProcessList, fails=IN_SESSION)
     async def list_processes(session_id: SessionId) -> Response:
-        """Running ones, and the most recent of those that have ended."""
+        """List the processes that run, and the most recent of those that have ended."""
         views = await processes.list(session_id)
         return reply(ProcessList(processes=[ProcessOut.of(view) for view in views]))
 
@@ -76,7 +76,7 @@ def router(processes: Processes) -> Routes:
         offset: Offset = 0,
         max_bytes: Annotated[int, Query(ge=1, le=MAX_READ_BYTES)] = 1 << 20,
     ) -> Response:
-        """What there is now, from an offset on; also after its end."""
+        """Return what a process has written by now, from an offset on. This works after its end, too."""
         chunks, view = await processes.read(session_id, process_id, offset=offset, limit=max_bytes)
         following = chunks[-1].end if chunks else min(offset, view.written)
         rest = {"next_offset": following, "process": ProcessOut.of(view)}
@@ -98,7 +98,7 @@ def router(processes: Processes) -> Routes:
         request: Request,
         close: Annotated[bool, Query(description="For raw bytes: then let it see the end of its input")] = False,
     ) -> Response:
-        """JSON, or raw bytes as application/octet-stream. Returns when the process's pipe has taken it."""
+        """Write JSON, or raw bytes as application/octet-stream. Returns when the process's pipe has taken it."""
         body = await request.body()
         if request.headers.get("content-type", "").partition(";")[0].strip() == RAW:
             data = body
@@ -110,7 +110,7 @@ def router(processes: Processes) -> Routes:
 
     @routes.post(f"{_ONE}/signal", "Send it a signal", scope=USE, status=204, fails=IN_SESSION)
     async def signal_process(session_id: SessionId, process_id: ProcessId, body: ProcessSignal) -> Response:
-        """To the process and all of its group. One that has ended already is fine."""
+        """Send a signal to the process and all of its group. A process that has ended already is no error."""
         await processes.signal(session_id, process_id, body.signal)
         return Response(status_code=204)
 

@@ -47,7 +47,7 @@ def router(processes: Processes) -> Routes:
         cmd: str | None = None,
         cwd: str | None = None,
     ) -> None:
-        """A new one with ``cmd`` (default: an interactive bash), or the one with ``process_id``."""
+        """Open a new terminal with ``cmd`` (default: an interactive bash), or the one with ``process_id``."""
         async with accepted(socket):
             session_id = checked_session_id(session_id)
             size = TerminalSize(rows, columns)

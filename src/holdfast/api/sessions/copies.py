@@ -39,14 +39,15 @@ def snapshots_router(snapshots: Snapshots) -> Routes:
     async def create_snapshot(
         session_id: SessionId, caller: CallerOf, key: IdempotencyKey, body: SnapshotIn | None = None
     ) -> Response:
-        """Its files and shells at one moment. The session goes on as before, also if it sleeps."""
+        """Keep the session's files and shells as they are at this moment. The session goes on as before, also if it
+        sleeps."""
         name = None if body is None else body.name
         view = await snapshots.create(session_id, name, idempotency_key=key, caller=caller)
         return reply(SnapshotOut.of(view), 201, {"Location": f"/v1/snapshots/{view.id}"})
 
     @routes.get("/v1/snapshots", "List snapshots", scope=READ, returns=SnapshotList, fails=(503,))
     async def list_snapshots(caller: CallerOf) -> Response:
-        """Newest first."""
+        """List snapshots, the newest first."""
         return reply(SnapshotList(snapshots=[SnapshotOut.of(view) for view in await snapshots.list(caller=caller)]))
 
     @routes.get(
@@ -57,7 +58,7 @@ def snapshots_router(snapshots: Snapshots) -> Routes:
 
     @routes.delete("/v1/snapshots/{reference}", "Remove a snapshot", scope=USE, fails=(404, 409, 422, 503))
     async def delete_snapshot(reference: Reference, caller: CallerOf) -> Response:
-        """Refused while a session is being made from it. Those that were made from it do not need it any more."""
+        """Delete a snapshot. This is refused while a session is being made from it; later on no session needs it."""
         await snapshots.delete(reference, caller=caller)
         return Response(status_code=204)
 
@@ -69,7 +70,7 @@ def workspaces_router(workspaces: Workspaces) -> Routes:
 
     @routes.get("/v1/workspaces", "List workspaces", scope=READ, returns=WorkspaceList, fails=(503,))
     async def list_workspaces(caller: CallerOf) -> Response:
-        """By name."""
+        """List workspaces by name."""
         views = await workspaces.list(caller=caller)
         return reply(WorkspaceList(workspaces=[WorkspaceOut.of(view) for view in views]))
 
@@ -77,7 +78,7 @@ def workspaces_router(workspaces: Workspaces) -> Routes:
     async def delete_workspace(
         reference: Annotated[Name, Path(description="its name, or wsp_…")], caller: CallerOf
     ) -> Response:
-        """With all its files. Refused while a session has it, also one that sleeps."""
+        """Delete a workspace with all its files. This is refused while a session has it, also one that sleeps."""
         await workspaces.delete(reference, caller=caller)
         return Response(status_code=204)
 
@@ -92,7 +93,8 @@ def strays_router(strays: Strays) -> Routes:
 
     @routes.get("/v1/strays", "List what is set aside", scope=ADMIN, returns=StrayList, fails=(503,))
     async def list_strays() -> Response:
-        """Sandboxes, snapshots and workspaces of this host that no row knows of. Those set aside last come first."""
+        """List sandboxes, snapshots and workspaces of this host that no row of the database knows. Those set aside last
+        come first."""
         return reply(StrayList(strays=[StrayOut.of(view) for view in await strays.list()]))
 
     @routes.post(
@@ -103,12 +105,13 @@ def strays_router(strays: Strays) -> Routes:
         fails=(404, 409, 422, 502, 503),
     )
     async def adopt_stray(stray_id: StrayId) -> Response:
-        """With its id, its owner and its files. A sandbox runs then, with its processes if it was only frozen."""
+        """Take a stray back with its id, its owner and its files. A sandbox runs then, with its processes if it was
+        only frozen."""
         return reply(StrayOut.of(await strays.adopt(stray_id)))
 
     @routes.delete("/v1/strays/{stray_id}", "Remove what is set aside", scope=ADMIN, fails=(404, 409, 422, 503))
     async def remove_stray(stray_id: StrayId) -> Response:
-        """With its files, before its time is up."""
+        """Remove a stray with its files, before its time is up."""
         await strays.remove(stray_id)
         return Response(status_code=204)
 

@@ -13,7 +13,7 @@ from holdfast.sessions.types import ForkRequest, StrayKind, StrayView, Workspace
 
 
 class ForkIn(Request):
-    """What is left out is as in the original."""
+    """What the copy has of its own. What is left out is as in the original."""
 
     metadata: Metadata | None = None
     ttl_seconds: Annotated[int, Field(strict=True, gt=0, le=TEN_YEARS)] | None = None

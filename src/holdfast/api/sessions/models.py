@@ -197,7 +197,7 @@ class SessionPage(BaseModel):
 
 
 class FileWrite(Request):
-    """Exactly one of ``content`` (text, kept as UTF-8) and ``content_base64`` (any bytes)."""
+    """A file to write: exactly one of ``content`` (text, kept as UTF-8) and ``content_base64`` (any bytes)."""
 
     path: AbsolutePath
     content: str | None = None

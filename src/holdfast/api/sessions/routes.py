@@ -41,7 +41,7 @@ def router(service: SessionService, settings: ApiSettings) -> Routes:
         fails=(409, 413, 422, 429, 503),
     )
     async def create_session(caller: CallerOf, key: IdempotencyKey, body: SessionCreate | None = None) -> Response:
-        """Returns when the session is active. Without a body, everything takes the daemon's defaults."""
+        """Make a session, and return when it is active. Without a body, everything takes the daemon's defaults."""
         row = await service.create((body or SessionCreate()).request(), idempotency_key=key, caller=caller)
         return reply(SessionOut.of(row), 201, {"Location": f"/v1/sessions/{row.id}"})
 
@@ -69,12 +69,14 @@ def router(service: SessionService, settings: ApiSettings) -> Routes:
         f"{SESSION}/stats", "What a session uses", scope=READ, returns=StatsOut, fails=(404, 409, 410, 422, 503)
     )
     async def get_session_stats(session_id: SessionId) -> Response:
-        """CPU, memory, disk and processes now, and the limits that are enforced. Does not count as use."""
+        """Return what the session uses now (CPU, memory, disk, processes), and the limits that are enforced. This does
+        not count as use."""
         return reply(StatsOut.of(await service.stats(session_id)))
 
     @routes.post(f"{SESSION}/pause", "Freeze a session in memory", scope=USE, returns=SessionOut, fails=IN_SESSION)
     async def pause_session(session_id: SessionId) -> Response:
-        """Its processes stand still, and go on at the next use. Refused while it is in use."""
+        """Freeze the session: its processes stand still, and go on at the next use. This is refused while it is in
+        use."""
         return reply(SessionOut.of(await service.pause(session_id, PausedAs.FROZEN)))
 
     @routes.post(
@@ -85,7 +87,7 @@ def router(service: SessionService, settings: ApiSettings) -> Routes:
         fails=(*IN_SESSION, 413),
     )
     async def hibernate_session(session_id: SessionId, wish: HibernateIn | None = None) -> Response:
-        """It holds no process and no memory any more. The next use brings back what was kept.
+        """Stop the session: it holds no process and no memory any more. The next use brings back what was kept.
 
         Memory is kept where the driver can; with `{"as": "files"}`, or where it cannot, background processes end.
         """
@@ -94,7 +96,7 @@ def router(service: SessionService, settings: ApiSettings) -> Routes:
 
     @routes.post(f"{SESSION}/resume", "Let a frozen session go on", scope=USE, returns=SessionWoken, fails=IN_SESSION)
     async def resume_session(session_id: SessionId) -> Response:
-        """Any use wakes a session too. The answer says what came back."""
+        """Wake the session, as any use of it does. The answer says what came back."""
         return _woken(*await service.wake(session_id))
 
     @routes.post(
@@ -105,7 +107,7 @@ def router(service: SessionService, settings: ApiSettings) -> Routes:
         fails=IN_SESSION,
     )
     async def restore_session(session_id: SessionId, wish: WakeIn | None = None) -> Response:
-        """Also one that is in error, if its files are still there: under the same id, with fresh processes.
+        """Bring back a session under its id. One that is in error comes back from its files, with fresh processes.
 
         `{"as": "files"}` gives up memory that was kept: the way out if it cannot be restored.
         """
@@ -123,13 +125,14 @@ def router(service: SessionService, settings: ApiSettings) -> Routes:
     async def fork_session(
         session_id: SessionId, caller: CallerOf, key: IdempotencyKey, body: ForkIn | None = None
     ) -> Response:
-        """A new session with its files, shells, environment and policies as they are now. It goes on as before."""
+        """Make a new session with this one's files, shells, environment and policies as they are now. This one goes on
+        as before."""
         copy, kind = await service.fork(session_id, (body or ForkIn()).request(), idempotency_key=key, caller=caller)
         return reply(SessionForked.of(copy, restored=kind.value), 201, {"Location": f"/v1/sessions/{copy.id}"})
 
     @routes.delete(SESSION, "Destroy a session", scope=USE, fails=(404, 409, 422, 503))
     async def destroy_session(session_id: SessionId) -> Response:
-        """From any state, also twice. All its files and processes go with it."""
+        """Destroy the session with all its files and processes. This works from any state, and a second time, too."""
         await service.destroy(session_id)
         return Response(status_code=204)
 

@@ -47,12 +47,13 @@ def _turns(routes: Routes, threads: ThreadService) -> None:
         channel: _Channel = DEFAULT_CHANNEL,
         turn_id: Annotated[TurnId | None, Query(description="Of this turn, where the agent can tell")] = None,
     ) -> Response:
-        """By the last turn, where the agent can tell; else since the last commit, as git tells. Wakes the sandbox."""
+        """Return the changes of the last turn where the agent knows them, else those since the last commit by git. This
+        wakes the sandbox."""
         return reply(DiffOut.of(await commands.diff(thread, turn_id, channel=channel)))
 
     @routes.get(f"{BASE}/commands", "List slash commands", scope=USE, returns=CommandsOut, fails=_WORK)
     async def list_agent_commands(thread: Thread, channel: _Channel = DEFAULT_CHANNEL) -> Response:
-        """The agent's own. Wakes the sandbox."""
+        """List the agent's own commands. This wakes the sandbox."""
         return reply(CommandsOut.of(await commands.commands(thread, channel=channel)))
 
     @routes.post(
@@ -64,7 +65,8 @@ def _turns(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def run_agent_command(thread: Thread, body: CommandIn) -> Response:
-        """As a message, in a turn of its own. Refused where the agent has no such command."""
+        """Run a command of the agent as a message, in a turn of its own. This is refused where the agent has no such
+        command."""
         return await reply_sent(threads, thread, await commands.command(thread, body.message(), body.name))
 
     @routes.post(
@@ -76,7 +78,8 @@ def _turns(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def review_changes(thread: Thread, body: ReviewIn) -> Response:
-        """By the agent's own command where it has one, else by a prompt with the diff in it; as a message."""
+        """Have the agent review the changes, as a message: by its own command where it has one, else by a prompt with
+        the diff in it."""
         return await reply_sent(threads, thread, await commands.review(thread, body.message()))
 
     @routes.post(
@@ -87,7 +90,8 @@ def _turns(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def forget_conversation(thread: Thread, body: NewSessionIn | None = None) -> Response:
-        """The channel's agent forgets what was said; files and transcript stay. Refused while a turn is running."""
+        """Let the channel's agent forget what was said; files and transcript stay. This is refused while a turn is
+        running."""
         body = body or NewSessionIn()
         return reply(NewSessionOut(seq=await commands.new_session(thread, channel=body.channel)))
 
@@ -97,17 +101,17 @@ def _models(routes: Routes, threads: ThreadService) -> None:
 
     @routes.get("/v1/models", "List models", scope=READ, returns=ModelsOut, fails=(503,))
     async def list_models(caller: CallerOf) -> Response:
-        """What this daemon's providers offer, and what a new thread would use."""
+        """List what this daemon's providers offer, and what a new thread would use."""
         return reply(ModelsOut.of(commands.all_models(caller.owner)))
 
     @routes.get(f"{BASE}/models", "List a thread's models", scope=READ, returns=ModelsOut, fails=_LOOK)
     async def list_thread_models(thread: Thread) -> Response:
-        """What it may be told to use, and what it uses. Wakes nothing."""
+        """List the models that the thread may use, and the one that it uses. This wakes nothing."""
         return reply(ModelsOut.of(await commands.models(thread)))
 
     @routes.put(f"{BASE}/model", "Choose a model", scope=USE, returns=ModelsOut, fails=_WORK)
     async def choose_model(thread: Thread, body: ModelIn) -> Response:
-        """Holds from the next turn on. Makes the thread if it is new."""
+        """Choose the thread's model from the next turn on. A thread that is new is made."""
         return reply(ModelsOut.of(await commands.use_model(thread, body.model)))
 
 

@@ -136,7 +136,7 @@ def router(threads: ThreadService, settings: ApiSettings) -> Routes:
         after: After = 0,
         limit: Annotated[int, Query(ge=1, le=settings.max_page)] = settings.default_page,
     ) -> Response:
-        """What has happened, without waiting. Numbers grow without holes.
+        """Return what has happened, without waiting. Numbers grow without holes.
 
         A page of big events is shorter than its limit: ``next`` is where to read on, until that is ``newest``.
         """
@@ -152,7 +152,8 @@ def router(threads: ThreadService, settings: ApiSettings) -> Routes:
             str | None, Header(description="What a browser sends when it comes back; it wins over after")
         ] = None,
     ) -> Response:
-        """All after a number, then those to come; each once, in order. Ends when the thread is deleted."""
+        """Send all events after a number, then those to come; each once, in order. The stream ends when the thread is
+        deleted."""
         begin = after if last_event_id is None else number(last_event_id) or 0
         await threads.events(thread, after=begin, limit=1)  # a wrong number is an error reply
         return EventStream(stream(threads, thread, begin))
@@ -165,7 +166,7 @@ def router(threads: ThreadService, settings: ApiSettings) -> Routes:
         owner: str | None = None,
         after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
     ) -> None:
-        """Events out; messages, answers and aborts in. A thread that is new begins with the first message."""
+        """Send events, and take messages, answers and aborts. A thread that is new begins with the first message."""
         async with accepted(socket):
             await ThreadSocket(socket, threads, ThreadRef.of(key, caller, owner)).run(after)
 
@@ -222,7 +223,7 @@ class ThreadSocket:
             await self._hear(text)
 
     async def _hear(self, text: str) -> None:
-        """Messages are stored in the order in which they come. All else may take long, and holds nobody up."""
+        """Store messages in the order in which they come. All else may take long, and holds nobody up."""
         ref = None
         try:
             if len(text) > MAX_FRAME:

@@ -33,12 +33,13 @@ def router(threads: ThreadService) -> Routes:
     async def upload_thread_file(
         thread: Thread, request: Request, name: Annotated[Name, Query(description="such as report.pdf")]
     ) -> Response:
-        """For a message to name in its attachments. Makes the thread if it is new. Kept whole or not at all."""
+        """Upload a file that a message can name in its attachments. A thread that is new is made. The file is kept
+        whole or not at all."""
         return reply(FileOut.of(await threads.upload(thread, name, arriving(request.stream()))), 201)
 
     @routes.get(f"{BASE}/files", "List files", scope=READ, returns=FileList, fails=(404, 422, 503))
     async def list_thread_files(thread: Thread) -> Response:
-        """Uploads and artifacts, oldest first."""
+        """List uploads and artifacts, the oldest first."""
         return reply(FileList.model_construct(files=[FileOut.of(one) for one in await threads.files(thread)]))
 
     @routes.get(
@@ -50,7 +51,7 @@ def router(threads: ThreadService) -> Routes:
         responses=FILE_REPLIES,
     )
     async def download_artifact(thread: Thread, file_id: ThreadFileId) -> Response:
-        """Knows Range, If-Range and If-None-Match; HEAD works too."""
+        """Send an artifact. Range, If-Range, If-None-Match and HEAD work."""
         return ThreadFileReply(threads, thread, file_id)
 
     return routes

@@ -201,7 +201,7 @@ class TurnOut(Output, record=TurnView, inner="row"):
 
 
 class SentOut(BaseModel):
-    """``turn`` is null until the message is in one."""
+    """A message that was sent. ``turn`` is null until the message is in one."""
 
     message: MessageOut
     turn: TurnOut | None
@@ -225,7 +225,7 @@ class TranscriptOut(BaseModel):
 
 
 class ThreadEventOut(Output, record=ThreadEventRow):
-    """``kind`` says which fields ``data`` has."""
+    """One event of a thread. ``kind`` says which fields ``data`` has."""
 
     seq: int
     kind: str
@@ -245,5 +245,5 @@ class ThreadEventList(BaseModel):
 
 
 def in_stream(view: ThreadEventRow) -> ServerEvent:
-    """Its id is its number: where a client that was cut off goes on."""
+    """Return the event as it is sent. Its id is its number: where a client that was cut off goes on."""
     return ServerEvent(IN_STREAM, to_json(ThreadEventOut.fields_of(view)), str(view.seq))

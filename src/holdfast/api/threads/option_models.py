@@ -25,8 +25,10 @@ _Names = Annotated[list[Name], Field(max_length=_MOST_MODELS)]
 
 
 class IdleModel(Request, Output, record=IdlePolicy):
-    """After how many seconds without activity its sandbox is frozen, stopped, destroyed; null: never. 0 for the first
-    two: right after each turn."""
+    """After how many seconds without activity the thread's sandbox is frozen, stopped and destroyed; null means never.
+
+    0 for the first two means: right after each turn.
+    """
 
     pause_after_seconds: _OrAtOnce | None = 30 * 60.0
     hibernate_after_seconds: _OrAtOnce | None = 3 * 3600.0
@@ -37,7 +39,8 @@ class IdleModel(Request, Output, record=IdlePolicy):
 
 
 class ThreadLimitsIn(LimitsIn):
-    """Of its sandbox, and of its calls to models; null is no limit but the daemon's, which holds in any case."""
+    """Limits of the thread's sandbox, and of its calls to models. Null is no limit but the daemon's, which holds in any
+    case."""
 
     requests_per_minute: _PerMinute | None = None
     tokens_per_minute: _PerMinute | None = None

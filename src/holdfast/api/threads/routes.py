@@ -73,7 +73,8 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def resolve_thread(thread: Thread, body: ResolveIn | None = None) -> Response:
-        """Makes the thread if it is new, wakes what sleeps, replaces what is certainly gone. Sending does the same."""
+        """Make sure that the thread has a sandbox and an agent: a new thread is made, what sleeps is woken, what is
+        certainly gone is replaced. Sending does the same."""
         body = body or ResolveIn()
         options = body.options.options() if body.options else None
         return reply(ResolvedOut.of(await threads.resolve(thread, options, channel=body.channel)))
@@ -87,7 +88,8 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def send_message(thread: Thread, body: MessageIn, wait: Wait = 0) -> Response:
-        """Stored when this answers, and worked on from then on. The same message again is the same message."""
+        """Send a message. When this answers, the message is stored, and it is worked on from then on. A message with
+        the same id is stored once."""
         options = body.options.options() if body.options else None
         message = await threads.send(thread, body.message(), options)
         if wait:
@@ -102,7 +104,7 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def abort_turn(thread: Thread, body: AbortIn | None = None) -> Response:
-        """Its last event says canceled, soon."""
+        """Abort the turn that runs. Its last event will say ``canceled``."""
         body = body or AbortIn()
         turn = await threads.abort(thread, channel=body.channel, queued=body.queued, turn_id=body.turn_id)
         return reply(AbortedOut.model_construct(turn=None if turn is None else TurnOut.of(turn)))
@@ -111,7 +113,8 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         f"{BASE}/messages/{{message_id}}", "Take back a message", scope=USE, returns=MessageOut, status=200, fails=_WORK
     )
     async def cancel_message(thread: Thread, message_id: MessageId) -> Response:
-        """One that waits; also twice. A message that is in a turn is refused: abort the turn."""
+        """Cancel a message that waits; a second time is no error. A message that is in a turn is refused: abort the
+        turn."""
         return reply(MessageOut.of(await threads.cancel(thread, message_id)))
 
     @routes.post(
@@ -122,13 +125,14 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def answer_question(thread: Thread, question_id: QuestionId, body: AnswerIn) -> Response:
-        """The first answer counts. One that is not answered in time takes its default."""
+        """Answer a question of the agent. The first answer counts. A question that is not answered in time takes its
+        default."""
         await threads.answer(thread, question_id, body.answer)
         return Response(status_code=204)
 
     @routes.post(f"{BASE}/revert", "Take back a turn", scope=USE, returns=TurnOut, fails=_WORK)
     async def revert_turn(thread: Thread, body: RevertIn | None = None) -> Response:
-        """And all after it: files, memory and transcript. Where the agent can."""
+        """Undo a turn and all after it: files, memory and transcript, where the agent can."""
         body = body or RevertIn()
         return reply(TurnOut.of(await threads.revert(thread, body.turn_id, channel=body.channel)))
 
@@ -140,13 +144,13 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         fails=_WORK,
     )
     async def pause_thread(thread: Thread, body: PauseIn | None = None) -> Response:
-        """The next message wakes it. Refused while a turn is running."""
+        """Put the thread's sandbox to sleep. The next message wakes it. This is refused while a turn is running."""
         hibernate = body is not None and body.hibernate
         return reply(ThreadOut.of(await threads.pause(thread, hibernate=hibernate)))
 
     @routes.delete(BASE, "Delete a thread", scope=USE, fails=_WORK)
     async def delete_thread(thread: Thread) -> Response:
-        """With its sandbox, transcript and files. Also twice."""
+        """Delete the thread with its sandbox, transcript and files. A second time is no error."""
         await threads.delete(thread)
         return Response(status_code=204)
 
@@ -162,7 +166,7 @@ def _look(routes: Routes, threads: ThreadService, settings: ApiSettings) -> None
         limit: Limit = settings.default_page,
         cursor: ThreadCursor = None,
     ) -> Response:
-        """The last used first. Admins see everybody's."""
+        """List threads, the last used first. Admins see those of everybody."""
         if not caller.sees_all and owner not in (None, caller.owner):
             raise Forbidden(f"only admins see threads of others; the key {caller.name} is {caller.owner}'s")
         whose = owner if caller.sees_all else caller.owner
@@ -173,7 +177,7 @@ def _look(routes: Routes, threads: ThreadService, settings: ApiSettings) -> None
 
     @routes.get(BASE, "Look at a thread", scope=READ, returns=ThreadOut, fails=_LOOK)
     async def get_thread(caller: CallerOf, thread: Thread) -> Response:
-        """Wakes nothing."""
+        """Return the thread as it is. This wakes nothing."""
         return reply(ThreadOut.of(_visible(caller, await threads.get(thread))))
 
     @routes.get(f"{BASE}/messages", "List messages", scope=READ, returns=MessagePage, fails=_LOOK)
@@ -184,7 +188,7 @@ def _look(routes: Routes, threads: ThreadService, settings: ApiSettings) -> None
         limit: Limit = settings.default_page,
         cursor: MessageCursor = None,
     ) -> Response:
-        """Those of users, oldest first."""
+        """List the messages of users, the oldest first."""
         views, following = await threads.messages(thread, channel=channel, status=status, limit=limit, cursor=cursor)
         return await list_reply("messages", map(MessageOut.of, views), {"next_cursor": following})
 
@@ -200,12 +204,12 @@ def _look(routes: Routes, threads: ThreadService, settings: ApiSettings) -> None
     async def get_transcript(
         thread: Thread, channel: Annotated[Channel, Query(description="Of this one")] = DEFAULT_CHANNEL
     ) -> Response:
-        """By users and agent, oldest first; without what was reverted."""
+        """List what users and agent said, the oldest first, without what was reverted."""
         return await list_reply("lines", map(LineOut.of, await threads.transcript(thread, channel=channel)))
 
 
 def _visible(caller: Caller, view: ThreadView) -> ThreadView:
-    """The thread, without its secrets where the caller may only look."""
+    """Return the thread, without its secrets where the caller may only look."""
     return view if caller.sees_secrets else replace(view, options=without_secrets(view.options))
 
 

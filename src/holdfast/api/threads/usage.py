@@ -38,7 +38,10 @@ def router(threads: ThreadService, settings: ApiSettings) -> Routes:
         until: Annotated[date | None, Query(description="The last day, in UTC")] = None,
         limit: Limit = settings.default_page,
     ) -> Response:
-        """What has cost most first; days, newest first. Threads that were deleted are in it. Admins see everybody's."""
+        """Return what calls to models have cost, the most expensive first; days come newest first.
+
+        Threads that were deleted are in it. Admins see those of everybody.
+        """
         if not caller.sees_all and owner not in (None, caller.owner):
             raise Forbidden(f"only admins see the usage of others; the key {caller.name} is {caller.owner}'s")
         lines, total = await threads.usage(

@@ -40,7 +40,7 @@ def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def reply(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Serialises once; returning the model itself would have the framework check and copy it again."""
+    """Serialise the model once. To return the model itself would have the framework check and copy it again."""
     return Response(model.model_dump_json(), status, headers, "application/json")
 
 

@@ -93,12 +93,12 @@ Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 def timestamp(seconds: float) -> str:
-    """RFC 3339 in UTC, always with six digits so that text order is time order."""
+    """Return the time as RFC 3339 in UTC, always with six digits so that text order is time order."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def from_base64(text: str | bytes) -> bytes:
-    """Strict: a lenient decoder would silently write something else than was meant."""
+    """Decode strictly: a lenient decoder would silently write something else than was meant."""
     if len(text) % 4:  # the strict mode lets some wrong padding pass
         raise ValueError("not valid base64 (the length is not a multiple of four)")
     try:

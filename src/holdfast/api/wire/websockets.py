@@ -38,7 +38,7 @@ async def accepted(socket: WebSocket) -> AsyncIterator[None]:
 
 
 def install(app: FastAPI) -> None:
-    """A wrong query is told as any failure is. The framework would refuse the handshake with 403 and no word."""
+    """Have a wrong query reported as any failure is. The framework would refuse the handshake with 403 and no word."""
     app.add_exception_handler(WebSocketRequestValidationError, _on_invalid)  # type: ignore[arg-type]  # of requests
 
 

@@ -37,7 +37,7 @@ class IdleAgents:
         """When we last used a session: that is nobody's activity."""
 
     def our_use(self, session_id: str) -> float:
-        """When a session was last used from here; 0: never."""
+        """Return when a session was last used from here; 0 if never."""
         return self._used_at.get(session_id, 0.0)
 
     async def stop(self) -> None:

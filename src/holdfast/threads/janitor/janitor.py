@@ -63,11 +63,12 @@ class Janitor:
         """Not that of the mailboxes: they must not take a thread from under its hands, nor it from under theirs."""
 
     async def start(self) -> None:
-        """An earlier daemon may have died with a thread in its hands."""
+        """Let go of threads that an earlier daemon of this host had claimed when it died."""
         await self._tools.store.leases.release_all(self._owner)
 
     async def close(self) -> None:
-        """When no tick runs any more. One that was cut off may have threads in its hands, which others wait for."""
+        """Let go of threads that a tick had claimed when it was cut off; others wait for them. Call it when no tick
+        runs any more."""
         try:
             await self._tools.store.leases.release_all(self._owner)
         except HoldfastError as error:
@@ -93,7 +94,8 @@ class Janitor:
     # -- idle threads ------------------------------------------------------------------------------------------------
 
     async def put_to_sleep(self) -> None:
-        """The furthest step first: who was asleep long enough to be destroyed need not be stopped before."""
+        """Put idle threads to sleep, the furthest step first: one that is due to be destroyed need not be stopped
+        before."""
         await self._after_a_jump()
         await self._see_who_woke()
         policies = [self._tools.settings.idle, *self._tools.settings.platform_idle.values()]
@@ -112,7 +114,7 @@ class Janitor:
             await self._tools.store.threads.touch_all(self._tools.node)
 
     def _is_doubtful(self) -> bool:
-        """Whether the clock was set lately, so that what looks old may not be."""
+        """Say whether the clock was set lately, so that what looks old may not be."""
         return time.clock_gettime(time.CLOCK_BOOTTIME) < self._doubtful_until
 
     async def _see_who_woke(self) -> None:
@@ -144,7 +146,7 @@ class Janitor:
                 log.warning("thread.idle.failed", thread_id=row.id, step=step, code=error.code, error=error.message)
 
     async def _idle(self, rule: Idle) -> AsyncIterator[ThreadRow]:
-        """All of this host, page by page: those that stay as they are must not hide the others."""
+        """Yield the idle threads of this host, page by page: those that stay as they are must not hide the others."""
         after: tuple[float, str] | None = None
         while True:
             page = await self._tools.store.leases.idle(rule, limit=_BATCH, nodes=[self._tools.node], after=after)
@@ -172,7 +174,7 @@ class Janitor:
             await leases.release(claimed.lease, if_done=False)
 
     async def _is_used(self, row: ThreadRow, session_id: str, idle_for: float) -> bool:
-        """Without a message: by a preview, a terminal, a command. The sandbox itself knows."""
+        """Say whether the sandbox is used without a message: by a terminal or a command. The sandbox itself knows."""
         try:
             used = (await self._tools.sessions.get(session_id)).last_activity_at
         except SessionNotFound:
@@ -197,7 +199,7 @@ class Janitor:
     # -- leftovers ---------------------------------------------------------------------------------------------------
 
     async def finish_deletes(self) -> None:
-        """Deleted threads whose sandbox could not be destroyed at once."""
+        """Finish deleted threads whose sandbox could not be destroyed at once."""
         store = self._tools.store
         for row in await store.threads.deleted(limit=_BATCH, node=self._tools.node):
             if row.session_id is None:
@@ -213,7 +215,7 @@ class Janitor:
                 log.warning("thread.delete.failed", thread_id=row.id, code=error.code, error=error.message)
 
     async def sweep(self) -> None:
-        """Sandboxes on this host that were made for a thread and are not, or not any more, its own."""
+        """Destroy sandboxes on this host that were made for a thread and are not, or not any more, its own."""
         for session in await self._tools.store.sessions.by_status(LIVE, node=self._tools.node):
             made = made_for(session)
             if made is not None and session.status != Status.DESTROYING and await self._is_orphan(session, *made):
@@ -263,7 +265,8 @@ class Janitor:
         return True
 
     async def report_silent_hosts(self) -> None:
-        """Threads whose sandbox is on a host that is silent say so, until it is back or they are served elsewhere."""
+        """Report on threads whose sandbox is on a host that is silent, until it is back or they are served
+        elsewhere."""
         silent = await self._hosts.silent()
         self._reported = {(node, row_id) for node, row_id in self._reported if node in silent}
         for node, since in silent.items():
@@ -288,7 +291,7 @@ class Janitor:
             await store.leases.release(taken.lease, if_done=False)
 
     async def forget(self) -> None:
-        """Rows and files of deleted threads, uploads that no message ever named, and requests that are done."""
+        """Remove rows and files of deleted threads, uploads that no message ever named, and requests that are done."""
         if self._is_doubtful():
             return
         store, settings = self._tools.store, self._tools.settings
