@@ -138,7 +138,7 @@ class OomCounter(ABC):
 
     @abstractmethod
     def read(self) -> int:
-        """Now. Takes microseconds and never blocks: it is read before and after every command."""
+        """Return the count now. This takes microseconds and never blocks: it is read before and after every command."""
 
     @abstractmethod
     def close(self) -> None:

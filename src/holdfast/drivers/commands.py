@@ -33,7 +33,7 @@ class Outcome:
         return self.status == 0
 
     def complaint(self) -> str:
-        """The last thing it said, on one line."""
+        """Return the last thing that the program said, on one line."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return lines[-1][:400] if lines else f"exit status {self.status}"
 
@@ -123,7 +123,7 @@ def _run(
 
 
 def _wait(process: "subprocess.Popen[bytes]", timeout: float) -> None:
-    """Without pipes to watch, Popen itself would only look every now and then."""
+    """Wait for the end of a process. Without pipes to watch, Popen itself would only look every now and then."""
     descriptor = os.pidfd_open(process.pid)
     try:
         poll = select.poll()

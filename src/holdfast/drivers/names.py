@@ -14,13 +14,13 @@ _NOTE = "name"
 
 
 def machine_name(session_id: str, state_dir: Path) -> str:
-    """The name of a new sandbox."""
+    """Return the name of a new sandbox."""
     place = hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()
     return f"{session_id}-{place[:12]}"
 
 
 def session_of(name: str) -> str:
-    """The session id in a name, also in one that an earlier version gave: its ids have no hyphen."""
+    """Return the session id in a name, also in one that an earlier version gave: its ids have no hyphen."""
     return name.partition("-")[0]
 
 

@@ -255,7 +255,7 @@ def _carriers(session_id: str, name: str) -> set[int]:
 
 
 def _environment(spec: SandboxSpec, home: Path, name: str) -> Mapping[str, str]:
-    """All that the runner's environment holds: nothing of the daemon's own, and not the token."""
+    """Return the runner's whole environment: nothing of the daemon's own, and not the token."""
     own = {_ID: spec.session_id, _MARK: name}
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -277,7 +277,8 @@ def _environment(spec: SandboxSpec, home: Path, name: str) -> Mapping[str, str]:
 
 
 def _write_facts(home: Path, pid: int) -> None:
-    """Complete or not at all; a reader after a crash of the host finds another boot and knows what that means."""
+    """Write the facts, complete or not at all; a reader after a crash of the host finds another boot and knows what
+    that means."""
     runner = ProcessId.of(pid)
     if runner is None:
         raise DriverTransient("the runner ended before it began")

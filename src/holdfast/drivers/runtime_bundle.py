@@ -54,7 +54,7 @@ class RuntimeBundle:
         return [*self._load("python"), "-I", "-S", "-X", "frozen_modules=on", "-c", _START]
 
     def bash_argv(self) -> list[str]:
-        """How to start the bundle's bash, or nothing if it has none."""
+        """Return how to start the bundle's bash; nothing if it has none."""
         if not self.has_bash:
             return []
         start = self._load("bash")
@@ -66,7 +66,8 @@ class RuntimeBundle:
 
 
 def build(root: Path) -> RuntimeBundle:
-    """The bundle for this version, made under ``root`` unless it is there. Blocking: about a second when new."""
+    """Return the bundle for this version, made under ``root`` unless it is there. This blocks, for about a second when
+    it is new."""
     target = root / _fingerprint()
     if not target.exists():
         root.mkdir(parents=True, exist_ok=True)
@@ -228,7 +229,7 @@ def _needed_libraries(binary: Path) -> list[Path]:
 
 
 def _make_readable(root: Path) -> None:
-    """Sandboxes run under other user ids."""
+    """Make the bundle readable for everybody: sandboxes run under other user ids."""
     for path in root.rglob("*"):
         if path.is_dir() or path.parent.name == "bin" or _LOADER.match(path.name):
             path.chmod(0o755)

@@ -161,7 +161,7 @@ class DockerDriver(SpaceDriver):
         return await super()._make(spec, fill_space)
 
     async def _build(self, spec: SandboxSpec, fill_space: FillSpace) -> None:
-        """The directory comes first: by it, ``list`` shows a sandbox that was cut off here."""
+        """Make the directory, then the container: by the directory, ``list`` shows a sandbox that was cut off here."""
         host, home = self._ready()[1], self._of(self.handle_for(spec.session_id))
         space = self._space(home)
         await run_to_the_end(space.make_home)
@@ -213,7 +213,7 @@ class DockerDriver(SpaceDriver):
             raise DriverTransient(f"cannot remove what is left of {handle}: {error}") from error
 
     async def _remove_container(self, handle: Handle) -> None:
-        """Returns when it is gone, whoever else removes it at the same time."""
+        """Remove the container, and return when it is gone, whoever else removes it at the same time."""
         try:
             async with asyncio.timeout(_END_SECONDS):
                 while (found := await self._show(handle)) is not None:
@@ -289,7 +289,7 @@ class DockerDriver(SpaceDriver):
     # -- looking ---------------------------------------------------------------------------------------------------
 
     async def _show(self, handle: Handle) -> JsonObject | None:
-        """The container, if it is one of ours; the name alone could be anybody's."""
+        """Return the container if it is one of ours; the name alone could be anybody's."""
         for name in (self._name(handle), handle):
             found = await self._client.show(name)
             config = found.get("Config") if found else None

@@ -78,7 +78,8 @@ class DockerHome:
         )
 
     def _shut(self, image: ImageRoot) -> Iterator[str]:
-        """What a read-only root has to mask. A daemon that is root shows nothing that its user owns on the host."""
+        """Return what a read-only root has to mask. A daemon that is root shows nothing that its user owns on the
+        host."""
         host = self._host
         for inside, source in image.binds.items():
             for entry in host.withheld.known(source) if host.privileged else host.withheld.of(source):
@@ -155,12 +156,12 @@ class DockerHome:
         return self._root / name if guarded else image.binds.get(f"/{name}", image.layout / name)
 
     def unmount(self) -> None:
-        """What ``mount`` has mounted. Before the disk, which lies below it."""
+        """Unmount what ``mount`` has mounted. This comes before the disk, which lies below it."""
         for place in (self._root, self._shifted):
             mounts.unmount_tree(place)
 
     def _owner(self, inside: int = 0) -> int | None:
-        """The host's id of a user inside; None where that is we ourselves."""
+        """Return the host's id of a user inside; None if that is the daemon's own user."""
         return self._host.id_base + inside if self._host.privileged else None
 
     # -- its cgroups, which Docker names as it likes -------------------------------------------------------------------
@@ -169,7 +170,7 @@ class DockerHome:
         _write(self._cgroups, json.dumps({name: str(path) for name, path in paths.items()}))
 
     def cgroups(self) -> Mapping[str, Path]:
-        """Empty until the sandbox was started."""
+        """Return the sandbox's cgroups; none until the sandbox was started."""
         try:
             return {name: Path(path) for name, path in json.loads(self._cgroups.read_text()).items()}
         except (OSError, ValueError):

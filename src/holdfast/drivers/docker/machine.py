@@ -45,7 +45,7 @@ async def examine(client: DockerClient) -> DockerMachine:
 
 
 def judge(info: JsonObject, package: Check, *, privileged: bool) -> DockerMachine:
-    """What Docker says about itself, as findings."""
+    """Return what Docker says about itself, as findings."""
     options = _texts(info.get("SecurityOptions"))
     limits = frozenset(name for name, key in _LIMITS.items() if info.get(key))
     disks, disk_check = loop_disks(not privileged)
@@ -119,7 +119,7 @@ def _user_namespace(info: JsonObject, remapped: bool, privileged: bool) -> Check
 
 
 def _id_base(info: JsonObject) -> int:
-    """Docker keeps the files of each mapping in a directory that is named after its first user and group."""
+    """Find the first id of Docker's mapping: Docker keeps the files of each in a directory that is named after it."""
     match = _REMAPPED_ROOT.search(str(info.get("DockerRootDir", "")))
     return int(match[1]) if match and match[1] == match[2] else 0
 

@@ -67,7 +67,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _less(usage: int | None, cache: int) -> int | None:
-    """Usage without cache; never below zero, because the two are not read at the same moment."""
+    """Return the usage without cache; never below zero, because the two are not read at the same moment."""
     return None if usage is None else max(usage - cache, 0)
 
 

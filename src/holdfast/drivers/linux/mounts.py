@@ -118,7 +118,7 @@ def leave_mount_namespace() -> None:
 
 
 def mount_memory(target: Path) -> None:
-    """A small file system in memory, that everybody may pass through. Raises OSError."""
+    """Mount a small file system in memory that everybody may pass through. Raises OSError."""
     options = b"mode=711,size=4m"
     _checked(_libc.mount(b"tmpfs", os.fsencode(target), b"tmpfs", _MS_NOSUID | _MS_NODEV, options), target)
 

@@ -25,7 +25,7 @@ class ProcessUse:
 
 
 def of_tree(root: int) -> SandboxStats:
-    """A process and all below it. Blocks, for some 50 microseconds per process."""
+    """Return the use of a process and all below it. This blocks, for some 50 microseconds per process."""
     found = [use for pid in (root, *_below(root)) if (use := _look(pid)) is not None]
     return SandboxStats(
         cpu_seconds=sum(use.cpu_ticks for use in found) / os.sysconf("SC_CLK_TCK"),
@@ -35,7 +35,7 @@ def of_tree(root: int) -> SandboxStats:
 
 
 def parse(stat: bytes, statm: bytes) -> ProcessUse:
-    """The two files of one process; its name, in ``stat``, may itself hold spaces and parentheses."""
+    """Parse the two files of one process; its name, in ``stat``, may itself hold spaces and parentheses."""
     fields = stat.rpartition(b") ")[2].split()
     _size, resident, shared, *_ = map(int, statm.split())
     return ProcessUse(
@@ -54,7 +54,8 @@ def _look(pid: int) -> ProcessUse | None:
 
 
 def _below(root: int) -> set[int]:
-    """By the kernel's own lists where it has them: looking at every process of the host, once per sandbox, is slow."""
+    """Find the processes below one by the kernel's own lists, where it has them. To look at every process of the host,
+    once per sandbox, is slow."""
     if not (_PROC / str(root) / "task" / str(root) / "children").exists():
         return descendants_of(root)
     found: set[int] = set()

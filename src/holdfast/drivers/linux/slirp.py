@@ -69,7 +69,7 @@ _helpers: dict[str, "subprocess.Popen[bytes]"] = {}
 
 
 def check() -> Check:
-    """A line of ``holdfast doctor``."""
+    """Return a line of ``holdfast doctor``."""
     missing = [name for name in (PROGRAM, "ip", "nsenter") if shutil.which(name) is None]
     if not _TUN.exists():
         missing.append(str(_TUN))
@@ -214,6 +214,6 @@ async def _own_addresses() -> Sequence[Address]:
 
 
 def _move(pid: int, groups: Sequence[Path]) -> None:
-    """Into the sandbox's cgroups. Raises OSError."""
+    """Move the process into the sandbox's cgroups. Raises OSError."""
     for path in groups:
         (path / "cgroup.procs").write_text(str(pid))

@@ -32,7 +32,8 @@ _one_at_a_time = threading.Lock()
 
 
 def make(ids: Sequence[IdMap], owner: int = 0) -> int:
-    """A descriptor of a new user namespace with these ids, which belongs to ``owner``. Raises OSError. Blocks."""
+    """Return a descriptor of a new user namespace with these ids, which belongs to ``owner``. Raises OSError. This
+    blocks."""
     if not owner:
         return _make_without_signals(ids, owner)
     with _one_at_a_time:
@@ -56,7 +57,7 @@ def _make_without_signals(ids: Sequence[IdMap], owner: int) -> int:
 
 
 def _become(owner: int) -> None:
-    """For this thread alone, and with all rights kept: some kernels let nobody else make user namespaces."""
+    """Change the user of this thread alone, with all rights kept: some kernels let nobody else make user namespaces."""
     number = _SETRESUID.get(os.uname().machine)
     if number is None:
         return

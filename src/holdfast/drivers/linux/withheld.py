@@ -43,12 +43,13 @@ class WithheldEntry:
 
     @property
     def is_passage(self) -> bool:
-        """A directory that everybody may pass through, but not list."""
+        """Say whether this is a directory that everybody may pass through, but not list."""
         return stat.S_ISDIR(self.mode) and bool(self.mode & _PASS)
 
     @property
     def is_door(self) -> bool:
-        """A socket or a pipe, behind which a program of the host may wait; no read-only mount shuts it."""
+        """Say whether this is a socket or a pipe, behind which a program of the host may wait; no read-only mount shuts
+        it."""
         return stat.S_ISSOCK(self.mode) or stat.S_ISFIFO(self.mode)
 
 
@@ -124,7 +125,7 @@ class Withheld:
         self._searching: dict[Path, threading.Lock] = {}
 
     def of(self, top: Path) -> Sequence[WithheldEntry]:
-        """At most an hour old, and half a minute where it is asked for often."""
+        """Return what is withheld. It is at most an hour old, and half a minute where it is asked for often."""
         when, found = self._found.get(top, _NEVER)
         age = time.time() - when
         if not 0 <= age <= _STALE_SECONDS:
@@ -134,7 +135,7 @@ class Withheld:
         return found
 
     def known(self, top: Path) -> Sequence[WithheldEntry]:
-        """As it was when somebody looked; waits only for the first to do so."""
+        """Return what is withheld as it was when somebody looked. This waits only if nobody has looked yet."""
         when, found = self._found.get(top, _NEVER)
         if when == float("-inf"):
             return self._search_again(top, _STALE_SECONDS, self._look)
@@ -162,7 +163,7 @@ class Withheld:
     def _search_again(
         self, top: Path, older_than: float, look: Callable[[Path], Sequence[WithheldEntry]]
     ) -> Sequence[WithheldEntry]:
-        """Unless another thread, or another daemon, was quicker."""
+        """Search again, unless another thread or another daemon was quicker."""
         with self._lock(top):
             when, found = max(self._found.get(top, _NEVER), self._read(top), key=lambda each: each[0])
             if when <= self._forgotten or not 0 <= time.time() - when <= older_than:
@@ -280,7 +281,7 @@ def _shut_passage(parent: int, name: str, id_base: int | None) -> None:
 
 
 def _remove_in_layer(parent: int, name: str, id_base: int | None) -> None:
-    """As an overlay marks what was removed; where that is refused, an empty file does the same."""
+    """Mark a name as removed, as an overlay does; where that is refused, an empty file does the same."""
     try:
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=parent)
     except PermissionError:
@@ -290,7 +291,8 @@ def _remove_in_layer(parent: int, name: str, id_base: int | None) -> None:
 
 
 def _make_opaque(parent: int, name: str) -> None:
-    """A directory that the session has made or changed there: it keeps what is its own, and shows nothing of below."""
+    """Cut off a directory that the session has made or changed: it keeps what is its own, and shows nothing of
+    below."""
     try:
         there = _open(parent, name)
     except OSError:

@@ -146,7 +146,8 @@ class OciDriver(OciObserver):
         return False
 
     async def _start_with_network(self, handle: Handle, directory: Path) -> None:
-        """The runner is let go when there is a network; until then nobody takes the sandbox for a running one."""
+        """Start the sandbox, and let the runner go when there is a network; until then nobody takes it for a running
+        one."""
         machine = self._ready().machine
         await self._start(handle, directory, "create")
         init = await asyncio.to_thread(init_process, directory)
@@ -161,7 +162,8 @@ class OciDriver(OciObserver):
             raise DriverTransient(f"{machine.runtime} could not start {handle}: {done.complaint()}")
 
     async def _start(self, handle: Handle, directory: Path, *verb: str) -> None:
-        """The runtime's detached containers inherit its stdio, so that must not be a pipe of ours."""
+        """Start the sandbox. The runtime's detached containers inherit its stdio, so that must not be a pipe of
+        ours."""
         # No keyring of its own: the kernel grants a user 200 of them, and sandboxes may not use theirs anyway.
         keyring = () if self._ready().machine.gvisor else ("--no-new-keyring",)
         await self._start_by((*self._call(directory), *(verb or ("run", "--detach")), *keyring), handle, directory)
@@ -169,7 +171,7 @@ class OciDriver(OciObserver):
             await asyncio.to_thread(cgroups.limit_socket_buffers, cgroups.directory(self._names.of(handle), "memory"))
 
     async def _start_by(self, command: Sequence[str], handle: Handle, directory: Path) -> None:
-        """With a command of the runtime that lacks only what to start."""
+        """Start the sandbox by a command of the runtime that lacks only what to start."""
         stage = await asyncio.to_thread(self._stage, directory)
         with await asyncio.to_thread((directory / "runner.log").open, "ab") as output:
             bundle = str(stage.bundle if stage else directory)
@@ -188,7 +190,7 @@ class OciDriver(OciObserver):
             raise DriverTransient(f"{self._ready().machine.runtime} could not start {handle}: {last_words(directory)}")
 
     def _stage(self, directory: Path) -> Stage | None:
-        """None where the runtime is shown the sandbox's files as they are."""
+        """Return the stage that the runtime is started on; None where it is shown the sandbox's files as they are."""
         host = self._ready()
         if self._ability is None or self._ranges is None:
             return None
@@ -216,7 +218,7 @@ class OciDriver(OciObserver):
         remove_tree(directory)
 
     async def _end(self, handle: Handle, directory: Path) -> None:
-        """Everything that runs, and the runtime's memory of it. Files stay."""
+        """End everything that runs, and the runtime's memory of it. Files stay."""
         rootless, name = self._ready().machine.rootless, self._names.of(handle)
         # Before the runtime, whose own way to kill waits a tenth of a second, or does not wait at all.
         await asyncio.to_thread(kill_init, directory, None if rootless else name)
@@ -233,13 +235,14 @@ class OciDriver(OciObserver):
             await self._remove_cgroups(name)
 
     async def _forget_what_lists_leave(self, name: str) -> None:
-        """runsc locks each container that it lists; the lock of one that was forgotten meanwhile is a new file."""
+        """Remove locks that ``list`` has left: runsc locks each container that it lists, also one that was forgotten
+        meanwhile."""
         if self._lists:
             await asyncio.wait(set(self._lists))
             await asyncio.to_thread(forget, self._runtime_root, name)
 
     async def _remove_cgroups(self, name: str) -> None:
-        """With all that is in them."""
+        """Remove the sandbox's cgroups with all that is in them."""
         try:
             await asyncio.to_thread(cgroups.remove, name)
         except OSError as error:
@@ -266,7 +269,7 @@ class OciDriver(OciObserver):
                 await asyncio.to_thread(freezer.thaw, self._names.of(handle))
 
     async def _turn(self, handle: Handle, verb: str, before: SandboxState, after: SandboxState) -> None:
-        """By gVisor's own means: frozen from outside it would not even tell that it exists."""
+        """Pause or resume by gVisor's own means: frozen from outside it would not even tell that it exists."""
         state = (await self.inspect(handle)).state
         if state is before:
             done = await finish_despite_cancel(self._runtime(verb, self._names.of(handle)))
@@ -332,7 +335,7 @@ class OciDriver(OciObserver):
                 raise DriverTransient(f"cannot start the sandbox in {directory}: {error}") from error
 
     async def _start_from(self, image: MemoryImage, handle: Handle, directory: Path) -> None:
-        """When it fails, nothing of the attempt is left, and the image is as it was."""
+        """Start from an image of memory. If it fails, nothing of the attempt is left, and the image is as it was."""
         command = (*self._call(directory), "restore", "--detach", "--image-path", str(image.path))
         try:
             await self._start_by(image.then_retire(command), handle, directory)
@@ -356,6 +359,6 @@ class OciDriver(OciObserver):
             await self._spaces.of(directory).snapshot(to, lasting=lasting, init=init, memory=memory)
 
     def _writer(self, handle: Handle, directory: Path) -> int | None:
-        """The process to stop with all below it, so that nothing is written; None where nothing runs."""
+        """Return the process to stop with all below it, so that nothing is written; None where nothing runs."""
         init = init_process(directory)
         return init.pid if init and not (self._can_freeze and freezer.is_frozen(self._names.of(handle))) else None

@@ -15,12 +15,13 @@ _END_BYTES = 4096
 
 
 def pid_file_in(directory: Path) -> Path:
-    """Which the runtime writes. A runtime that is starting this sandbox has it among the words of its command line."""
+    """Return the file that the runtime writes the process id to. While it starts this sandbox, its command line has
+    that path."""
     return directory / "init.pid"
 
 
 def init_process(directory: Path) -> ProcessId | None:
-    """The sandbox's first process, if it is still the one that the runtime has written down."""
+    """Return the sandbox's first process, if it is still the one that the runtime has written down."""
     try:
         pid_file = pid_file_in(directory)
         pid, written = int(pid_file.read_text()), pid_file.stat().st_mtime
@@ -61,7 +62,7 @@ def last_words(directory: Path) -> str:
 
 
 def _end_of(path: Path) -> str:
-    """What was written last: nobody knows how long a log is."""
+    """Return what was written last: nobody knows how long a log is."""
     with path.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
         return file.read(_END_BYTES).decode(errors="replace")

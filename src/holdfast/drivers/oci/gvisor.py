@@ -31,7 +31,7 @@ class Gvisor:
 
 
 async def gvisor_at(path: str) -> Gvisor | None:
-    """What the runtime at this path is; None if it is another one. Never raises."""
+    """Return what the runtime at this path is; None if it is another one. This never raises."""
     try:
         version = (await run(path, "--version", timeout=_SECONDS)).stdout.partition("\n")[0]
         if not version.startswith("runsc version"):
@@ -44,7 +44,7 @@ async def gvisor_at(path: str) -> Gvisor | None:
 
 
 def describe(version: str, flags: str, checkpoint_flags: str) -> Gvisor:
-    """From what it says about itself. Pure."""
+    """Describe the runtime from what it says about itself. This is pure."""
     # The runner dials a socket of the host; all other ways to the host's sockets and pipes stay shut.
     sockets = "--host-uds=open" if _offers(flags, "host-uds") else "--fsgofer-host-uds"
     # Writes belong on the session's own disk, and not into a layer that is the sandbox's memory or image.
@@ -73,7 +73,7 @@ def forget(root: Path, name: str) -> bool:
 
 
 def gvisor_checks(gvisor: Gvisor | None, rootless: bool) -> list[Check]:
-    """The lines of ``holdfast doctor`` about it."""
+    """Return the lines of ``holdfast doctor`` about gVisor."""
     if gvisor is None:
         detail = "hibernation keeps files and shells; with `runtime: runsc` (gVisor) it keeps memory too"
         return [Check("checkpoints", True, detail)]

@@ -63,11 +63,12 @@ class SandboxHome:
         self._write_config(oci_config.build(spec, self._host, places, state_dir, name))
 
     def _owner(self, inside: int = 0) -> int | None:
-        """The host's id of a user inside; None where that is we ourselves, or we may give it nothing."""
+        """Return the host's id of a user inside; None if that is the daemon's own user, or the daemon may give it
+        nothing."""
         return None if self._rootless else self._host.outside_id(inside)
 
     def _make_layers(self, spec: SandboxSpec, places: OciPlaces) -> None:
-        """The session's own root, with a place to write for each directory of the image."""
+        """Make the session's own root, with a place to write for each directory of the image."""
         host, root = self._host, self._owner()
         for base in (places.root, places.upper, places.work):
             make_directory(base, root, 0o755)
@@ -110,19 +111,19 @@ class SandboxHome:
                     yield f"{inside}/{entry.path}"
 
     def _hide(self, layers: Mapping[Path, Path]) -> None:
-        """In each layer, what its directory of the host has for few."""
+        """Hide in each layer what its directory of the host has for few."""
         for upper, source in layers.items():
             hide(self._host.withheld.of(source), source, upper, None if self._rootless else ID_BASE)
 
     def hide_again(self) -> None:
-        """Before a sandbox with layers is started that was made some time ago. Raises OSError."""
+        """Hide what few may see before a sandbox with layers is started that was made some time ago. Raises OSError."""
         for *_sources, target in self.layers():
             self._make_place(target)
         layers = {Path(upper): source_of(Path(lower)) for lower, upper in self._overlays()}
         self._hide({upper: source for upper, source in layers.items() if source.parent == Path("/")})
 
     def mask_again(self) -> None:
-        """Before a sandbox with a read-only root is started: what the host has for few by now. Raises OSError."""
+        """Mask what few may see by now before a sandbox with a read-only root is started. Raises OSError."""
         config = self.config()
         if not config["root"]["readonly"]:
             return
@@ -134,7 +135,7 @@ class SandboxHome:
             self._write_config(config)
 
     def _overlays(self) -> Iterator[tuple[str, str]]:
-        """Lower and upper directory of each, whoever mounts it."""
+        """Return the lower and the upper directory of each overlay, whoever mounts it."""
         yield from ((str(lower), str(upper)) for lower, upper, *_ in self.layers())
         for mount in self.config()["mounts"]:
             if mount["type"] == "overlay":
@@ -144,7 +145,7 @@ class SandboxHome:
     # -- layers that the host mounts, for a kernel that cannot ---------------------------------------------------------
 
     def _note_layers(self, spec: SandboxSpec, places: OciPlaces) -> None:
-        """Where each directory of the image comes from, to be mounted whenever the sandbox is started."""
+        """Note where each directory of the image comes from, to be mounted whenever the sandbox is started."""
         lowers = oci_config.layered_directories(spec.image)
         layers = [
             [str(lower), str(places.upper / name), str(places.work / name), str(places.root / name)]
@@ -153,7 +154,8 @@ class SandboxHome:
         (self._directory / "layers.json").write_text(json.dumps(layers))
 
     def unmount_layers(self) -> None:
-        """Those that earlier versions mounted on the host. Before the disk, which they lie on. Raises OSError."""
+        """Unmount the layers that earlier versions mounted on the host. This comes before the disk, which they lie on.
+        Raises OSError."""
         for *_sources, target in self.layers():
             mounts.unmount_tree(target)
 
@@ -181,14 +183,14 @@ class SandboxHome:
                     )
 
     def config(self) -> Any:
-        """As it was written. Raises OSError."""
+        """Return the configuration as it was written. Raises OSError."""
         try:
             return json.loads((self._directory / "config.json").read_text())
         except ValueError as error:
             raise OSError(f"{self._directory / 'config.json'} is damaged: {error}") from error
 
     def _write_config(self, config: oci_config.JsonObject) -> None:
-        """Only the owner may read it: the link's token is inside."""
+        """Write the configuration. Only the owner may read it: the link's token is inside."""
         path, scratch = self._directory / "config.json", self._directory / "config.new"
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -197,7 +199,7 @@ class SandboxHome:
 
 
 def _mode(path: Path) -> int:
-    """0 where nothing is."""
+    """Return the mode of a file; 0 where nothing is."""
     try:
         return path.lstat().st_mode
     except FileNotFoundError:

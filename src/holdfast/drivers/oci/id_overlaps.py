@@ -30,7 +30,8 @@ IdOwner = tuple[str, range]
 
 
 async def checks(layout: Layout, etc: Path = _ETC) -> Sequence[Check]:
-    """Lines of ``holdfast doctor``, as root; an ordinary user's sandboxes have that user's ids. Never raises."""
+    """Return lines of ``holdfast doctor``, as root; an ordinary user's sandboxes have that user's ids. This never
+    raises."""
     if os.geteuid() != 0:
         return []
     spans, disk = layout.spans(), range(ID_BASE, ID_BASE + ID_COUNT)
@@ -78,12 +79,12 @@ def overlap(one: range, other: range) -> bool:
 
 
 def sample(spans: Sequence[range]) -> list[int]:
-    """Of each: its first, and others evenly over it."""
+    """Return some ids of each range: its first, and others evenly over it."""
     return sorted({number for span in spans for number in span[:: max(1, len(span) // _SAMPLES)]})
 
 
 def subordinate(etc: Path) -> Iterator[IdOwner]:
-    """What ``/etc/subuid`` and ``/etc/subgid`` give to users."""
+    """Return what ``/etc/subuid`` and ``/etc/subgid`` give to users."""
     for name in ("subuid", "subgid"):
         for line in _lines(etc / name):
             owner, first, count = [*line.split(":"), "", "", ""][:3]
@@ -92,7 +93,7 @@ def subordinate(etc: Path) -> Iterator[IdOwner]:
 
 
 def directory_range(etc: Path) -> Iterator[IdOwner]:
-    """What a directory service makes ids of, where the host asks one."""
+    """Return the range that a directory service makes ids of, where the host asks one."""
     lines = [line for line in _lines(etc / "nsswitch.conf") if re.match(r"(passwd|group):", line)]
     services = {word for line in lines for word in line.split()}
     if "sss" in services:
@@ -109,7 +110,7 @@ def directory_range(etc: Path) -> Iterator[IdOwner]:
 
 
 async def users(numbers: Sequence[int]) -> list[IdOwner]:
-    """Users and groups that the host lists, and those with these numbers that it does not list."""
+    """Return users and groups that the host lists, and those with these numbers that it does not list."""
     found: dict[str, int] = {}
     for database, kind in (("passwd", "user"), ("group", "group")):
         for keys in ((), tuple(map(str, numbers))):

@@ -37,7 +37,7 @@ class Layout:
 
     @classmethod
     def within(cls, first: int, last: int) -> "Layout":
-        """All of it between these two. Raises ``ValueError`` if that is too little."""
+        """Return the layout that uses all ids between these two. Raises ``ValueError`` if they are too few."""
         count = (last - first + 1) // (ID_COUNT + 1)
         if count < LEAST:
             raise ValueError(f"must hold at least {LEAST * (ID_COUNT + 1)} ids, for {LEAST} sessions")
@@ -52,7 +52,7 @@ class Layout:
         return self.owners + number
 
     def spans(self) -> list[range]:
-        """All ids that it uses."""
+        """Return all ids that the layout uses."""
         return [range(self.first, self.base(self.count)), range(self.owners, self.owner(self.count))]
 
 
@@ -69,8 +69,8 @@ class IdRanges:
 
     @classmethod
     def of_machine(cls, instead: Path, layout: Layout = USUAL) -> "IdRanges":
-        """Where all daemons look that have this layout; ``instead`` where that cannot be written to, as in some
-        containers."""
+        """Return the place where all daemons with this layout look; ``instead`` where that cannot be written to, as in
+        some containers."""
         name = "" if layout == USUAL else f"-{layout.first}-{layout.count}"
         shared = MACHINE.with_name(f"{MACHINE.name}{name}")
         with contextlib.suppress(OSError):
@@ -82,7 +82,8 @@ class IdRanges:
         return cls(instead, layout)
 
     def claim(self, home: Path) -> int:
-        """For the session in ``home``, which exists: the number of its range, the same each time if it can be."""
+        """Claim a range for the session in ``home``, which exists, and return its number: the same each time if it can
+        be."""
         home = home.absolute()
         note = home / "ids"
         before = self._noted(note)
@@ -104,7 +105,7 @@ class IdRanges:
         return True
 
     def release(self, home: Path) -> None:
-        """What another has stays his."""
+        """Release the session's range. A range that another session has stays with that session."""
         number = self._noted(home / "ids")
         if number is not None:
             link = self._place / str(number)
@@ -127,7 +128,8 @@ class IdRanges:
 
 
 def _any(count: int) -> Iterator[int]:
-    """Not the first that is free: what a session has left to the kernel is gone before its range is another one's."""
+    """Choose any free range, not the first: what a session has left to the kernel is gone before its range is another
+    one's."""
     for _ in range(_TRIES):
         yield random.randrange(count)  # noqa: S311 - which one is no secret
     yield from range(count)

@@ -72,7 +72,7 @@ async def examine(wanted: str | None) -> Machine:
 
 
 async def _find_runtime(wanted: str | None) -> tuple[str, Check]:
-    """The first runtime that can work here, or the one asked for."""
+    """Return the first runtime that can work here, or the one asked for."""
     problems = []
     for name in [wanted] if wanted else RUNTIMES:
         path = shutil.which(name)
@@ -91,7 +91,7 @@ async def _find_runtime(wanted: str | None) -> tuple[str, Check]:
 
 
 async def _runtime_problem(path: str) -> str | None:
-    """Why this runtime cannot work here, asked from itself: it lists containers in an empty place."""
+    """Say why this runtime cannot work here, by asking it: it lists containers in an empty place."""
     try:
         done = await run(path, "--version", timeout=_SECONDS)
     except HoldfastError as error:
@@ -119,7 +119,7 @@ async def _user_namespaces() -> Check:
 
 
 def id_maps(rootless: bool) -> tuple[Sequence[IdMap], Sequence[IdMap], Check]:
-    """Which ids of the host the users and groups of a sandbox are, and whether there are enough of them."""
+    """Return which ids of the host the users and groups of a sandbox are, and whether there are enough of them."""
     if not rootless:
         shifted = [(0, ID_BASE, ID_COUNT)]
         return shifted, shifted, Check("user ids", True, f"sandboxes use host ids from {ID_BASE}")

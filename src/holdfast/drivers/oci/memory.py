@@ -66,11 +66,11 @@ class MemoryImage:
         self.half.mkdir(mode=0o700)
 
     def _then_keep(self, command: Sequence[str]) -> Sequence[str]:
-        """``command``, which writes the image, and then the name that makes it valid."""
+        """Return ``command``, which writes the image, followed by the rename that makes it valid."""
         return "sh", "-c", _AND_RENAME, "sh", str(self.half), str(self.path), *command
 
     def then_retire(self, command: Sequence[str]) -> Sequence[str]:
-        """``command``, which restores the image, and then the name that makes it invalid."""
+        """Return ``command``, which restores the image, followed by the rename that makes it invalid."""
         return "sh", "-c", _AND_RENAME, "sh", str(self.path), str(self.used), *command
 
     def copy_to(self, directory: Path) -> None:
@@ -86,13 +86,13 @@ class MemoryImage:
         copy.half.rename(copy.path)
 
     def discard(self) -> None:
-        """Whatever there is. The valid name goes first: half an image must not have it."""
+        """Remove all images. The valid name goes first: half an image must not have it."""
         if self.exists():
             remove_tree(self.used)
             self.path.rename(self.used)
         self.clean()
 
     def clean(self) -> None:
-        """What is not valid, or not any more."""
+        """Remove images that are not valid, or not any more."""
         for path in (self.half, self.used):
             remove_tree(path)

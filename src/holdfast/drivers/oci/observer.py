@@ -59,7 +59,8 @@ class OciObserver(SpaceDriver):
         return await run(*self._call(), *arguments, timeout=RUNTIME_SECONDS)
 
     def _call(self, directory: Path | None = None) -> Sequence[str]:
-        """How every command to the runtime begins; it logs to the sandbox's own directory, if it is about one."""
+        """Return how every command to the runtime begins; it logs to the sandbox's own directory, if it is about
+        one."""
         machine = self._ready().machine
         options = machine.gvisor.options if machine.gvisor else ()
         log_file = () if directory is None else ("--log", str(directory / "runtime.log"))
@@ -121,14 +122,15 @@ class OciObserver(SpaceDriver):
         return list(containers.values())
 
     def _busy(self) -> Sequence[str]:
-        """Whose memory is being written, or brought back, be it on behalf of a daemon that is dead by now."""
+        """Return the sandboxes whose memory is being written or brought back, be it for a daemon that is dead by
+        now."""
         images = {name: MemoryImage(self._home / name) for name in self._session_directories()}
         written = [name for name, image in images.items() if image.is_being_written()]
         kept = {str(image.used): name for name, image in images.items() if image.exists()}
         return [*written, *(kept[path] for path in mentioned(kept))]
 
     def _with_memory(self, found: Sequence[SandboxInfo], busy: Sequence[str]) -> Sequence[SandboxInfo]:
-        """Who has kept its memory, and where that was still being written."""
+        """Add to each sandbox whether its memory was kept, and whether that is still being written."""
         return [
             replace(info, memory=MemoryImage(self._directory(info.handle)).exists(), busy=info.session_id in busy)
             for info in found
@@ -141,7 +143,7 @@ class OciObserver(SpaceDriver):
         return await asked
 
     async def _containers(self) -> Sequence[SandboxInfo]:
-        """What the runtime itself knows."""
+        """Return what the runtime itself knows."""
         for _ in range(_MOST_LISTS):
             done = await self._list_containers()
             if done.ok:

@@ -37,7 +37,7 @@ class Ability:
 
 
 def find_out(top: Path, home: Path) -> Ability | None:
-    """By trying. None where no thread can have mounts of its own."""
+    """Find out what is possible here, by trying. Returns None where no thread can have mounts of its own."""
     try:
         return run_in_new_thread(lambda: _find_out(top, home))
     except OSError:
@@ -45,7 +45,7 @@ def find_out(top: Path, home: Path) -> Ability | None:
 
 
 def place(instead: Path) -> Path:
-    """Where views are mounted: a path that everybody may pass through, wherever the daemon keeps its state."""
+    """Return where views are mounted: a path that everybody may pass through, wherever the daemon keeps its state."""
     with contextlib.suppress(OSError):
         for directory in (_MACHINE.parent, _MACHINE):
             directory.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def kernel() -> tuple[int, ...]:
 
 
 def _may_limit_others() -> bool:
-    """Root has that right, but not in each container."""
+    """Say whether we may set limits of other processes. Root has that right, but not in each container."""
     status = Path("/proc/self/status").read_text()
     rights = re.search(r"^CapEff:\s*(\w+)$", status, re.MULTILINE)
     return rights is not None and bool(int(rights[1], 16) >> _SYS_RESOURCE & 1)
@@ -124,7 +124,10 @@ class Stage:
                 self.prefix = self._take_limits()
 
     def _take_limits(self) -> Sequence[str]:
-        """The runtime is then started under the sandbox's limits: it has not the right to set them for a stranger."""
+        """Take the limits out of the configuration, and return the command that starts the runtime under them.
+
+        The runtime itself has no right to set them for another user.
+        """
         limits = self._config["process"].pop("rlimits", [])
         return "prlimit", *(f"--{each['type'][7:].lower()}={each['soft']}:{each['hard']}" for each in limits)
 
@@ -137,7 +140,7 @@ class Stage:
                 namespace["path"] = str(self.bundle / _USER)
 
     def enter(self) -> None:
-        """In the thread that starts the runtime, and nothing else after that."""
+        """Enter the stage, in the thread that starts the runtime and does nothing else after that."""
         self._views.mount({"config.json": json.dumps(self._config), _USER: "", _EMPTY: ""})
         for lower, upper, work, target in self._layers:
             mounts.mount_overlay(lower, upper, work, target, user_xattr=True)
@@ -151,7 +154,7 @@ class Stage:
                 os.close(namespace)
 
     def _mask(self) -> None:
-        """What is to be masked of the image: gVisor itself masks nothing. Its own ``/proc`` needs none."""
+        """Mask what is to be masked of the image: gVisor itself masks nothing. Its own ``/proc`` needs none."""
         empty = self.bundle / _EMPTY
         empty.chmod(0o444)
         layered = [(f"/{target.name}", target) for *_sources, target in self._layers]

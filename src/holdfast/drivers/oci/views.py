@@ -60,7 +60,8 @@ class Views:
         return f"{name}={self.place_of(Path(value), lower=True)}" if name in _LAYER_OPTIONS else option
 
     def place_of(self, path: Path, *, lower: bool = False) -> Path:
-        """Where the runtime finds it. ``lower``: an image has several such directories beside each other."""
+        """Return where the runtime finds the view. ``lower``: an image has several such directories beside each
+        other."""
         path = source_of(path).absolute()
         for disk in self.disks:
             if path.is_relative_to(disk):
@@ -70,7 +71,7 @@ class Views:
         return self._show(path.parent, _IMAGE) / path.name if lower else self._show(path, _IMAGE)
 
     def _show(self, source: Path, kind: str) -> Path:
-        """What needs no translation stays where it is."""
+        """Return where the runtime finds the directory. What needs no translation stays where it is."""
         if not (self.shifts_host if kind == _HOST else self.base != ID_BASE):
             return source
         self.shown.setdefault(source, kind)
@@ -79,7 +80,8 @@ class Views:
     # -- showing it --------------------------------------------------------------------------------------------------
 
     def mount(self, files: Mapping[str, str]) -> None:
-        """In a mount namespace of this thread alone, with these files beside the views. The thread cannot go back."""
+        """Mount the views in a mount namespace of this thread alone, with these files beside them. The thread cannot go
+        back."""
         mounts.leave_mount_namespace()
         mounts.mount_memory(self.top)
         for name, text in files.items():
@@ -112,5 +114,5 @@ def source_of(path: Path) -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is of an image, and not of the host."""
+    """Say whether the directory is of an image, and not of the host."""
     return ID_BASE <= path.stat().st_uid < ID_BASE + ID_COUNT
