@@ -131,6 +131,7 @@ class Mailbox:
                 policy, self._rest = self._rest, None
                 thread.spawn(_REST, self._work.rest(thread, policy))
             elif not await self._rung(keeper):
+                self._check_lease(keeper)  # a part may have lost it while we looked
                 if await self._tools.write(lambda: self._tools.store.leases.release(thread.lease)):
                     return
                 thread.forget_look()
@@ -161,13 +162,18 @@ class Mailbox:
             )
         finally:
             bell.cancel()
+        self._check_lease(keeper)
+        return bool(done)
+
+    def _check_lease(self, keeper: "asyncio.Task[str]") -> None:
+        """Raise ``StaleRow`` if the lease is lost, and say so in the log and the metrics."""
+        thread = self.thread
         if keeper.done():
             thread.lose(keeper.result())
         if thread.state is MailboxState.LOST:
             self._tools.metrics.leases_lost.inc()
             log.warning("thread.lease.lost", thread_id=thread.id, why=thread.why_lost)
             raise StaleRow(f"the lease of {thread.id} is lost: {thread.why_lost}")
-        return bool(done)
 
     async def _stop(self, keeper: "asyncio.Task[str]") -> None:
         """Stop all parts. What is under way stays as it is written; whoever takes over goes on with it."""
