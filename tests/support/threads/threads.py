@@ -34,7 +34,7 @@ from support.waiting import until
 QUICK = ThreadSettings(
     retry_seconds=0.02,
     resolve_seconds=1.0,
-    lease_seconds=3.0,
+    lease_seconds=10.0,
     linger_seconds=0.0,
     poll_seconds=0.1,
     ask_seconds=5.0,
