@@ -23,9 +23,12 @@
     │   ├── StrayNotFound              stray_not_found      404
     │   ├── KeyNotFound                key_not_found        404
     │   ├── ThreadNotFound             thread_not_found     404
-    │   └── TurnNotFound               turn_not_found       404
+    │   ├── TurnNotFound               turn_not_found       404
+    │   ├── LinkNotFound               link_not_found       404
+    │   └── TunnelNotFound             tunnel_not_found     404
     ├── BadRequest                     bad_request          400
     ├── RequestTimeout                 request_timeout      408
+    ├── Misdirected                    misdirected          421
     ├── UpgradeRequired                upgrade_required     426
     ├── HeadTooLarge                   head_too_large       431
     ├── Conflict                       conflict             409
@@ -44,8 +47,12 @@
     ├── TooManySnapshots               too_many_snapshots   429
     ├── TooManyWorkspaces              too_many_workspaces  429
     ├── TooManyWatches                 too_many_watches     429
+    ├── TooManyTunnels                 too_many_tunnels     429
     ├── SandboxLost                    sandbox_lost         502
+    ├── BadAnswer                      bad_answer           502
+    ├── NoAnswer                       no_answer            504
     ├── Unavailable                    unavailable          503
+    │   ├── Asleep                     asleep               503
     │   ├── CreateFailed               create_failed        503
     │   ├── TooManyConnections         too_many_connections 503
     │   ├── RuntimeUnavailable         runtime_unavailable  503
@@ -167,6 +174,13 @@ class RequestTimeout(HoldfastError):
     status = 408
 
 
+class Misdirected(HoldfastError):
+    """The request was sent to a host name that is none of this daemon's."""
+
+    code = "misdirected"
+    status = 421
+
+
 class UpgradeRequired(HoldfastError):
     """A WebSocket was expected, and an ordinary request came: as a rule, a proxy on the way does not pass them on."""
 
@@ -223,6 +237,14 @@ class ThreadNotFound(NotFound):
 
 class TurnNotFound(NotFound):
     code = "turn_not_found"
+
+
+class LinkNotFound(NotFound):
+    code = "link_not_found"
+
+
+class TunnelNotFound(NotFound):
+    code = "tunnel_not_found"
 
 
 class Conflict(HoldfastError):
@@ -317,6 +339,11 @@ class TooManyWatches(HoldfastError):
     status = 429
 
 
+class TooManyTunnels(HoldfastError):
+    code = "too_many_tunnels"
+    status = 429
+
+
 class SandboxLost(HoldfastError):
     """The sandbox died, or stopped answering, while a call was under way."""
 
@@ -324,11 +351,31 @@ class SandboxLost(HoldfastError):
     status = 502
 
 
+class BadAnswer(HoldfastError):
+    """The program at that port of the sandbox did not answer in HTTP, or hung up before it answered."""
+
+    code = "bad_answer"
+    status = 502
+
+
+class NoAnswer(HoldfastError):
+    """The program at that port of the sandbox took the request and has not answered in time."""
+
+    code = "no_answer"
+    status = 504
+
+
 class Unavailable(HoldfastError):
     """Try again later: the daemon is starting, stopping or overloaded."""
 
     code = "unavailable"
     status = 503
+
+
+class Asleep(Unavailable):
+    """The session sleeps, and a request like this one does not wake it."""
+
+    code = "asleep"
 
 
 class CreateFailed(Unavailable):

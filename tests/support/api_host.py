@@ -29,17 +29,20 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.api import ApiSettings, Services, create_app
 from holdfast.api.files.links import FileLinks
+from holdfast.api.services import GatewayServices
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.broker.egress.egress import EgressBroker
 from holdfast.broker.egress.metrics import EgressMetrics
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Scope
+from holdfast.daemon.wiring.gateway import make_doors
 from holdfast.daemon.wiring.wiring import HostImages
 from holdfast.drivers.base import SandboxStats
 from holdfast.drivers.fake.driver import FakeDriver, FakeWorld
 from holdfast.drivers.fake.runner import FakeReply, FakeRunner
 from holdfast.drivers.process import ProcessDriver
 from holdfast.errors import ExecNotFound
+from holdfast.gateway.settings import GatewaySettings
 from holdfast.images.store import ImageStore
 from holdfast.protocol import frames
 from holdfast.protocol.messages import unpack_segments
@@ -182,6 +185,7 @@ class ApiHost:
     keys: KeyRing
     events: EventFeed
     links: FileLinks
+    gateway: GatewayServices
     images: HostImages
     fake_host: FakeHost
     key: str = KEY
@@ -289,7 +293,7 @@ class _Stand:
 @functools.cache
 def application(settings: ApiSettings) -> tuple[FastAPI, CollectorRegistry]:
     """The application, and what its /metrics shows."""
-    stands = {name: _Stand(name) for name in ("sessions", "threads", "keys", "events", "links", "images")}
+    stands = {name: _Stand(name) for name in ("sessions", "threads", "keys", "events", "links", "gateway", "images")}
     registry = CollectorRegistry()
     opened, _open[:] = list(_open), []
     try:
@@ -340,6 +344,7 @@ async def serving(site: FakeSite, daemon: ThreadDaemon, settings: ApiSettings | 
         keys,
         events,
         FileLinks(b"secret", time.time, keys.has),
+        make_doors(GatewaySettings(), b"secret", store, keys, daemon.sessions, CollectorRegistry()).services,
         HostImages(images, store, NODE, daemon.sessions.room),
         fake_host,
     )

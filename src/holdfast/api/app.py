@@ -15,13 +15,14 @@ from holdfast.api.edge import failures
 from holdfast.api.edge.access import Access
 from holdfast.api.edge.auth import SIGNED, Guard
 from holdfast.api.edge.body_limit import BodyLimit
-from holdfast.api.edge.proxies import BehindProxies, TrustedProxies
 from holdfast.api.edge.request_context import HttpMetrics, RequestContext
 from holdfast.api.exec import routes as exec_routes
 from holdfast.api.exec import streams
 from holdfast.api.exec.lane import ExecLane
 from holdfast.api.files import content, entries
 from holdfast.api.files import routes as file_routes
+from holdfast.api.gateway import links as link_routes
+from holdfast.api.gateway import tunnels as tunnel_routes
 from holdfast.api.openapi.described import describe_fields
 from holdfast.api.openapi.examples import add_examples
 from holdfast.api.processes import ports as port_routes
@@ -38,6 +39,7 @@ from holdfast.api.threads import routes as thread_routes
 from holdfast.api.threads import usage
 from holdfast.api.wire import websockets
 from holdfast.api.wire.routes import Routes
+from holdfast.gateway.proxies import BehindProxies, TrustedProxies
 
 
 def create_app(services: Services, settings: ApiSettings) -> FastAPI:
@@ -57,7 +59,7 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
         middleware=[
             Middleware(BehindProxies, trusted=TrustedProxies(settings.trusted_proxies), public_url=settings.public_url),
             Middleware(RequestContext, metrics=HttpMetrics(services.registry)),
-            Middleware(Guard, keys=keys, sessions=sessions, access=access),
+            Middleware(Guard, keys=keys, sessions=sessions, access=access, links=services.gateway.links),
             Middleware(BodyLimit, settings=settings),
             Middleware(ExecLane, service=sessions),
         ],
@@ -84,6 +86,8 @@ def _nouns(services: Services, settings: ApiSettings, openapi: Callable[[], obje
     yield process_routes.router(sessions.processes)
     yield terminal.router(sessions.processes)
     yield port_routes.router(sessions.ports)
+    yield link_routes.router(services.gateway.links, services.gateway.tunnels, services.gateway.visits, sessions)
+    yield tunnel_routes.router(services.gateway.tunnels, services.gateway.links)
     yield image_routes.router(services.images)
     yield copies.snapshots_router(sessions.snapshots)
     yield copies.workspaces_router(sessions.workspaces)

@@ -8,6 +8,9 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.api.files.links import FileLinks
 from holdfast.callers.ring import KeyRing
+from holdfast.gateway.links import Links
+from holdfast.gateway.tunnels import Tunnels
+from holdfast.gateway.visits import Visits
 from holdfast.images.store import ImageInfo
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.telling.events import EventFeed
@@ -27,6 +30,15 @@ class Images(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayServices:
+    """The parts of the gateway that routes call."""
+
+    links: Links
+    tunnels: Tunnels
+    visits: Visits
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """The services that the routes call. ``registry`` is what /metrics shows."""
 
@@ -36,4 +48,5 @@ class Services:
     events: EventFeed
     threads: ThreadService
     links: FileLinks
+    gateway: GatewayServices
     registry: CollectorRegistry

@@ -70,6 +70,10 @@ class KeyRing:
         """Whether there is a key with this id."""
         return key_id in self._ids
 
+    def by_id(self, key_id: str, /) -> Caller | None:
+        """Who has the key with this id; None if it is gone."""
+        return next((caller for caller in self._callers.values() if caller.key_id == key_id), None)
+
     # -- changes -----------------------------------------------------------------------------------------------------
 
     async def add(

@@ -23,6 +23,7 @@ VERBS = {
     "logs": "sessions.logs",
     "kill": "sessions.kill",
     "forward": "sessions.forward",
+    "open": "sessions.open",
     "cp": "sessions.cp",
     "sleep": "sessions.sleep",
     "wake": "sessions.wake",

@@ -17,7 +17,6 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.daemon import logs
 from holdfast.daemon.config.config import Config, default_state_dir
 from holdfast.daemon.config.load import load_config
@@ -29,6 +28,7 @@ from holdfast.daemon.server.doorkeeper import Doorkeeper, DoorSettings
 from holdfast.daemon.server.exposure import ADVICE, bind, exposure
 from holdfast.daemon.wiring import wiring
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.gateway.proxies import TrustedProxies
 from holdfast.store import reserve_for
 
 log = structlog.get_logger(__name__)
@@ -81,12 +81,12 @@ async def _serve(config: Config, limits: LogLimits) -> None:
     with StateLock(config.state_dir), contextlib.closing(_bind(config)) as listener:
         async with logs.telling_left_out(limits), wiring.running(config) as daemon:
             url = _url(listener)
-            door = Doorkeeper(_door_settings(config))
+            door = Doorkeeper(_door_settings(config), daemon.front)
             server = _Server(
                 daemon,
                 door,
                 uvicorn.Config(
-                    daemon.app,
+                    daemon.front,
                     http=door.protocol(),
                     access_log=False,
                     log_config=None,
@@ -126,6 +126,7 @@ class _Server(uvicorn.Server):
         self._door.stop()
         self._daemon.events.close()
         self._daemon.threads.hang_up()
+        self._daemon.front.hang_up()
         await super().shutdown(sockets)
 
 

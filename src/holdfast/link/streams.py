@@ -21,17 +21,23 @@ async def open_stream(link: Link, op: str, fields: frames.Header) -> AsyncIterat
 
     There is a deadline on the opening only: what is read and written in the block has deadlines of its own.
     """
-    reader, writer = await _open(link, op, fields)
+    reader, writer = await begin_stream(link, op, fields)
     try:
         yield reader, writer
     finally:
-        if writer.transport.get_write_buffer_size():
-            writer.transport.abort()  # the caller does not wait for the rest to be sent
-        else:
-            writer.close()
+        end_stream(writer)
 
 
-async def _open(link: Link, op: str, fields: frames.Header) -> Stream:
+def end_stream(writer: asyncio.StreamWriter) -> None:
+    """Close a stream without waiting for what is unsent to be sent."""
+    if writer.transport.get_write_buffer_size():
+        writer.transport.abort()
+    else:
+        writer.close()
+
+
+async def begin_stream(link: Link, op: str, fields: frames.Header) -> Stream:
+    """As ``open_stream``; whoever calls this ends the stream."""
     stream = secrets.token_hex(16)
     arrived = link.expect_stream(stream)
     try:

@@ -19,6 +19,7 @@ from holdfast.sdk.sessions.events import SessionEvent
 from holdfast.sdk.sessions.exec_stream import ExecStream
 from holdfast.sdk.sessions.file_results import FileChange, FileEntry, FileLink, FolderCopy
 from holdfast.sdk.sessions.files import Files
+from holdfast.sdk.sessions.gateway import LinkInfo, Links, NewLink, TunnelInfo, Tunnels
 from holdfast.sdk.sessions.output import Chunk
 from holdfast.sdk.sessions.ports import Forward, Listening
 from holdfast.sdk.sessions.processes import Process, ProcessInfo
@@ -78,11 +79,14 @@ __all__ = [
     "Keys",
     "Limits",
     "Line",
+    "LinkInfo",
+    "Links",
     "Listening",
     "MessageInfo",
     "ModelInfo",
     "Models",
     "NewKey",
+    "NewLink",
     "PendingSession",
     "Process",
     "ProcessInfo",
@@ -109,6 +113,8 @@ __all__ = [
     "ThreadEvent",
     "ThreadFile",
     "ThreadInfo",
+    "TunnelInfo",
+    "Tunnels",
     "TurnInfo",
     "TurnResult",
     "Usage",

@@ -29,6 +29,7 @@ from holdfast.sessions.pool.warmth import Warmer
 from holdfast.sessions.session import Sessions, unusable
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import Sleep
+from holdfast.sessions.telling.event_kinds import EventKind
 from holdfast.sessions.telling.metrics import SessionMetrics
 from holdfast.sessions.types import Clock, CreateRequest, ExecRequest, ExecResult, ForkRequest, SessionStats
 from holdfast.sessions.use.execs import Execs
@@ -234,6 +235,18 @@ class SessionService:
             return await self.wake(session_id, how)
         row = await self._context.operations.share(_REVIVE + session_id, lambda: self._sleep.revive(session_id))
         return self._sessions.refreshed(row), PausedAs.FILES
+
+    def tell(self, kind: EventKind, session_id: str, data: Mapping[str, object], /) -> None:
+        """Add an event of a session that is awake here, without waiting for it."""
+        session = self._sessions.live(session_id)
+        if session is None:
+            return
+        context, owner = self._context, session.record.owner
+
+        async def record() -> None:
+            await context.store.events.record(kind, session_id, data=data, now=context.clock(), owner=owner)
+
+        context.operations.attempt(f"tell:{kind}:{session_id}", "event.failed", record, session_id=session_id)
 
     # -- use ---------------------------------------------------------------------------------------------------------
 

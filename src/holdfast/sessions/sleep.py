@@ -305,6 +305,9 @@ class Sleep(Using):
 
     # -- for use -----------------------------------------------------------------------------------------------------
 
+    def live(self, session_id: str) -> Session | None:
+        return self._sessions.live(session_id)
+
     async def find(self, session_id: str) -> Session:
         session = self._sessions.live(session_id)
         if session is not None:

@@ -8,6 +8,8 @@ The services above import this package, and nothing else of the database.
 
 from holdfast.store.database.reserve import Reserve, reserve_for, spending
 from holdfast.store.events import EventStore
+from holdfast.store.gateway.links import LinkStore
+from holdfast.store.gateway.tunnels import TunnelStore
 from holdfast.store.keys import KeyStore
 from holdfast.store.sessions.sessions import SessionStore
 from holdfast.store.sessions.snapshots import SnapshotStore
@@ -21,11 +23,13 @@ __all__ = [
     "EventStore",
     "Idle",
     "KeyStore",
+    "LinkStore",
     "Reserve",
     "SessionStore",
     "SnapshotStore",
     "Store",
     "ThreadKind",
+    "TunnelStore",
     "WebhookCursors",
     "WorkspaceStore",
     "WorkspaceWish",

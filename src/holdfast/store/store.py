@@ -10,6 +10,8 @@ from holdfast.store.database.database import Database, database_for
 from holdfast.store.database.engine import parse_url
 from holdfast.store.database.migrate import migrate
 from holdfast.store.database.reserve import Reserve
+from holdfast.store.gateway.links import LinkStore
+from holdfast.store.gateway.tunnels import TunnelStore
 from holdfast.store.keys import KeyStore
 from holdfast.store.nodes import NodeStore
 from holdfast.store.sessions.sessions import SessionStore
@@ -37,6 +39,8 @@ class Store:
         self.workspaces = WorkspaceStore(database)
         self.keys = KeyStore(database)
         self.events = self.sessions.events
+        self.links = LinkStore(database)
+        self.tunnels = TunnelStore(database, self.events)
         self.webhooks = WebhookCursors(database)
         self.nodes = NodeStore(database)
         self.watch = ThreadWatch(database)

@@ -13,12 +13,16 @@ from holdfast.api.wire.common import checked_session_id
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Caller
 from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized, UpgradeRequired
+from holdfast.gateway.addresses import LOOPBACK
+from holdfast.gateway.links import Links
 from holdfast.sessions.service import SessionService
 
 SIGNED = "/v1/files/"
 """Links that carry their own proof, which their route checks; a key is neither needed nor looked at."""
 LOCAL_ONLY = frozenset({"/healthz", "/metrics"})
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+LOCAL_HOSTS = frozenset(LOOPBACK)
+TICKET = "ticket."
+"""What a ticket begins with where a WebSocket names its protocols."""
 FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip"})
 """Headers that a proxy or tunnel adds; behind one, every peer looks like loopback. ``x-forwarded-*`` counts too."""
 
@@ -28,8 +32,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 class Guard:
     """ASGI middleware that lets a request through or answers 401, 403 or 404 before its body is read."""
 
-    def __init__(self, app: ASGIApp, keys: KeyRing, sessions: SessionService, access: Access) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing, sessions: SessionService, access: Access, links: Links) -> None:
         self._app = app
+        self._links = links
         self._keys = keys
         self._sessions = sessions
         self._access = access
@@ -39,7 +44,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            caller = self._authenticated(scope)
+            caller = await self._authenticated(scope)
             put_caller(scope, caller)
             await self._authorize(scope, caller)
         except HoldfastError as error:
@@ -61,9 +66,14 @@ class Guard:
             return is_local(scope)
         return self._access.need_of(_method(scope), path) is None
 
-    def _authenticated(self, scope: Scope) -> Caller:
+    async def _authenticated(self, scope: Scope) -> Caller:
         token = bearer(scope["headers"])
         caller = None if token is None else self._keys.caller(token)
+        if token is None and (ticket := ticket_in(scope)) is not None:
+            check_own_origin(scope)
+            caller = await self._links.take_ticket(ticket)
+            if caller is None:
+                raise Unauthorized("the ticket was used already, or has expired; POST /v1/tickets gives another")
         if caller is None:
             raise Unauthorized(_remedy(scope))
         return caller
@@ -91,6 +101,23 @@ def bearer(headers: Headers) -> bytes | None:
         return None
     scheme, _, token = given[0].partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else None
+
+
+def ticket_in(scope: Scope) -> str | None:
+    """Return the ticket among the protocols that a WebSocket offers: "holdfast, ticket.…"."""
+    if scope["type"] != "websocket":
+        return None
+    found = [one.removeprefix(TICKET) for one in scope.get("subprotocols", ()) if one.startswith(TICKET)]
+    return found[0] if len(found) == 1 else None
+
+
+def check_own_origin(scope: Scope) -> None:
+    """Raise ``Forbidden`` if a browser sends this for a page of another host than the one that it is sent to."""
+    headers = dict(scope["headers"])
+    origin, host = headers.get(b"origin", b"").decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
+    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    if origin.lower() != f"{scheme}://{host.lower()}":
+        raise Forbidden("a ticket is for pages of this host, and the request does not come from one")
 
 
 def _method(scope: Scope) -> str:

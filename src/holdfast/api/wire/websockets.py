@@ -13,6 +13,8 @@ from holdfast.api.edge.failures import REQUEST_ID, in_words
 from holdfast.errors import BadInput, HoldfastError
 
 NORMAL, PROBLEM = 1000, 1011
+PROTOCOL = "holdfast"
+"""What a browser offers beside its ticket; one that is answered with none of those that it has offered hangs up."""
 
 
 @contextlib.asynccontextmanager
@@ -21,7 +23,7 @@ async def accepted(socket: WebSocket) -> AsyncIterator[None]:
 
     It is told as a message because browsers show a page neither the status nor the body of a refused handshake.
     """
-    await socket.accept()
+    await socket.accept(subprotocol=PROTOCOL if PROTOCOL in socket.scope.get("subprotocols", ()) else None)
     code = NORMAL
     try:
         yield

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from holdfast.agents.known import KNOWN
-from holdfast.api.edge.proxies import TrustedProxies
 from holdfast.broker.egress.addresses import PrivateHosts
 from holdfast.daemon.config import keys
+from holdfast.daemon.config.gateway import Domain, Hosts
 from holdfast.daemon.config.git import GitCredentials
 from holdfast.daemon.config.providers import Providers
 from holdfast.daemon.config.sandboxes import THREADS, IdRange, LocalSocket, PoolSizes, Reachable
@@ -32,6 +32,7 @@ from holdfast.daemon.config.threads import (
 )
 from holdfast.daemon.config.types import AbsolutePath, Float, Int, Name, Names, absolute, lower, split, split_url
 from holdfast.daemon.config.webhooks import MIN_KEY_LENGTH, Webhooks
+from holdfast.gateway.proxies import TrustedProxies
 from holdfast.images.names import canonical
 from holdfast.records.network import NetworkPolicy
 
@@ -82,6 +83,12 @@ class Config(BaseModel):
     api_key: SecretStr | None = None
     public_url: str | None = None
     trusted_proxies: Names = ()
+    public_hosts: Hosts = ()
+    gateway_domain: Domain = "localhost"
+    gateway_tls: bool | None = None
+    gateway_session_seconds: Annotated[Float, Field(ge=30, le=12 * 3600)] = 900.0
+    gateway_max_connections: Annotated[Int, Field(ge=8, le=1024)] = 512
+    public_links: bool = False
     request_head_seconds: Annotated[Float, Field(ge=1)] = 15.0
     request_body_seconds: Annotated[Float, Field(ge=1)] = 60.0
     keep_alive_seconds: Annotated[Float, Field(ge=1)] = 30.0

@@ -13,14 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import structlog
+from starlette.types import Scope
 
 from holdfast.api.edge.caller import is_admitted
-from holdfast.api.edge.proxies import TrustedProxies
-from holdfast.daemon.server.whole_replies import WholeReplies
+from holdfast.daemon.server.takeover import TakenOver, upgrade_scope
+from holdfast.daemon.server.whole_replies import WholeReplies, inner
 from holdfast.errors import BadRequest, HeadTooLarge, HoldfastError, RequestTimeout, TooManyConnections
+from holdfast.gateway.dispatch import Dispatcher
+from holdfast.gateway.proxies import TrustedProxies
 
 ROUND_SECONDS = 1.0
 MOST_HEADERS = 100
@@ -61,8 +64,9 @@ class Phase(Enum):
 class Doorkeeper:
     """Knows all connections without a WebSocket, and counts those with one, too."""
 
-    def __init__(self, settings: DoorSettings) -> None:
+    def __init__(self, settings: DoorSettings, dispatcher: Dispatcher | None = None) -> None:
         self.settings = settings
+        self.dispatcher = dispatcher
         self._timer: asyncio.TimerHandle | None = None
         self._connections: dict[GuardedProtocol, None] = {}  # in the order in which they came
         self._said_at = -60.0
@@ -172,7 +176,23 @@ class GuardedProtocol(WholeReplies):
 
     def handle_websocket_upgrade(self) -> None:
         self.door.forget(self)  # the server has it in its list, as what it is now
-        super().handle_websocket_upgrade()
+        if not self._hand_over():
+            super().handle_websocket_upgrade()
+
+    def _hand_over(self) -> bool:
+        """Give the connection to the gateway, if it is for the address of a session."""
+        if self.door.dispatcher is None:
+            return False
+        carry = self.door.dispatcher.websocket(upgrade_scope(cast(Scope, self.scope), self.url))
+        if carry is None:
+            return False
+        self.connections.discard(self)
+        task = self.loop.create_task(
+            TakenOver(inner(self.transport), self.client, cast("set[object]", self.connections)).carry(carry)
+        )
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+        return True
 
     def on_message_begin(self) -> None:
         self._enter(Phase.HEAD)

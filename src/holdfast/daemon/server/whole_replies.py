@@ -57,3 +57,11 @@ class Joining:
     def close(self) -> None:
         self._flush()
         self._transport.close()
+
+
+def inner(transport: asyncio.Transport) -> asyncio.Transport:
+    """Return the real transport, for bytes that are no replies."""
+    if isinstance(transport, Joining):
+        transport._flush()
+        return transport._transport
+    return transport

@@ -30,6 +30,7 @@ from holdfast.daemon.config.config import Config
 from holdfast.daemon.config.load import load_config
 from holdfast.daemon.root_key import load_or_create_key
 from holdfast.daemon.server.loop_meter import LoopMeter
+from holdfast.daemon.wiring.gateway import gateway_settings, make_doors
 from holdfast.daemon.wiring.image_users import describe_users
 from holdfast.daemon.wiring.models import make_broker, make_catalogue
 from holdfast.daemon.wiring.threads import make_books, make_threads
@@ -38,6 +39,8 @@ from holdfast.drivers.linux.machine import machine_limits
 from holdfast.drivers.oci.config import ID_BASE
 from holdfast.drivers.oci.id_ranges import USUAL
 from holdfast.errors import BadInput, ConfigError, ImageInUse
+from holdfast.gateway.dispatch import Dispatcher
+from holdfast.gateway.proxies import TrustedProxies
 from holdfast.images.store import ImageInfo, ImageStore
 from holdfast.images.unpack.layers import REGISTRY
 from holdfast.link.hub import LinkHub
@@ -69,6 +72,8 @@ class Daemon:
     """The parts of a running daemon."""
 
     app: FastAPI
+    front: Dispatcher
+    """What the HTTP server calls: it tells the API's requests from those into sessions."""
     service: SessionService
     driver: Driver
     events: EventFeed
@@ -170,6 +175,9 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             models=catalogue if broker.unavailable is None else None,
         )
         await stack.enter_async_context(threads.running())
+        secret = node.link_key(config.state_dir)
+        doors = make_doors(gateway_settings(config), secret, store, keys, service, registry)
+        await stack.enter_async_context(doors.gateway.running())
         services = Services(
             sessions=service,
             keys=keys,
@@ -177,6 +185,7 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
             events=feed,
             threads=threads,
             links=FileLinks(node.link_key(config.state_dir), time.time, keys.has),
+            gateway=doors.services,
             registry=registry,
         )
         settings = replace(
@@ -186,7 +195,8 @@ async def running(config: Config) -> AsyncIterator[Daemon]:
         )
         app = create_app(services, settings)
         await stack.enter_async_context(LoopMeter(registry).running())  # last: the start itself may take its time
-        yield Daemon(app=app, service=service, driver=driver, events=feed, threads=threads)
+        front = Dispatcher(app, doors.gateway, TrustedProxies(config.trusted_proxies))
+        yield Daemon(app=app, front=front, service=service, driver=driver, events=feed, threads=threads)
 
 
 def _warn_of_missing_limits(driver: Driver) -> None:

@@ -16,7 +16,7 @@ from holdfast.runner.loop import WRITE, Loop
 from holdfast.runner.refused import Refused, Reply, refuse
 
 CONNECT_SECONDS = 5.0
-MAX_CONNECTIONS = 256
+MAX_CONNECTIONS = 1024
 _LISTENING = b"0A"
 _TABLES = (("/proc/net/tcp", sockets.AF_INET), ("/proc/net/tcp6", sockets.AF_INET6))
 _LOOPBACK = ((sockets.AF_INET, "127.0.0.1"), (sockets.AF_INET6, "::1"))

@@ -9,6 +9,7 @@ from holdfast.sdk.connection.transport import Transport
 from holdfast.sdk.sessions.copies import SnapshotInfo
 from holdfast.sdk.sessions.exec_stream import ExecStream
 from holdfast.sdk.sessions.files import Files
+from holdfast.sdk.sessions.gateway import Links, Tunnels
 from holdfast.sdk.sessions.ports import Ports
 from holdfast.sdk.sessions.processes import Processes
 from holdfast.sdk.sessions.results import ExecResult, SessionInfo, SessionStats, given, new_key, of_wire
@@ -38,6 +39,8 @@ class Session:
         self.info = info
         self.processes = Processes(transport, self._path)
         self.ports = Ports(transport, self._path)
+        self.links = Links(transport, self._path)
+        self.tunnels = Tunnels(transport, self._path)
         self.files = Files(transport, self._path)
 
     def __repr__(self) -> str:

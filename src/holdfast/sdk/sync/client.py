@@ -18,6 +18,7 @@ from holdfast.sdk.client import DEFAULT_RETRIES, DEFAULT_SECONDS, Client
 from holdfast.sdk.sessions.copies import Snapshots, Strays, Workspaces
 from holdfast.sdk.sessions.exec_stream import ExecStream
 from holdfast.sdk.sessions.files import Files
+from holdfast.sdk.sessions.gateway import Links, Tunnels
 from holdfast.sdk.sessions.output import Chunk
 from holdfast.sdk.sessions.ports import Forward, Ports
 from holdfast.sdk.sessions.processes import Process, Processes, ProcessInfo
@@ -108,6 +109,22 @@ class SyncFiles(Sync[Files]):
     watch = forward_iterator(Files.watch)
 
 
+class SyncLinks(Sync[Links]):
+    """The links of a session: ``session.links``."""
+
+    create = forward(Links.create)
+    list = forward(Links.list)
+    revoke = forward(Links.revoke)
+
+
+class SyncTunnels(Sync[Tunnels]):
+    """The named ports of a session: ``session.tunnels``."""
+
+    put = forward(Tunnels.put)
+    list = forward(Tunnels.list)
+    remove = forward(Tunnels.remove)
+
+
 class SyncSession(Sync[Session]):
     """One sandbox. As a context manager it is destroyed at the end of the block."""
 
@@ -129,6 +146,8 @@ class SyncSession(Sync[Session]):
         super().__init__(portal, inner)
         self.processes = SyncProcesses(portal, inner.processes)
         self.ports = SyncPorts(portal, inner.ports)
+        self.links = SyncLinks(portal, inner.links)
+        self.tunnels = SyncTunnels(portal, inner.tunnels)
 
     @contextmanager
     def terminal(self, cmd: str | None = None, **named: Any) -> Iterator[SyncTerminal]:

@@ -66,6 +66,9 @@ class Borrowed(Using):
         finally:
             del self._lent[session.id]
 
+    def live(self, session_id: str) -> Session | None:
+        return self._lent.get(session_id)
+
     async def find(self, session_id: str) -> Session:
         session = self._lent.get(session_id)
         if session is None:

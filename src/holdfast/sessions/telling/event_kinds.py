@@ -22,6 +22,9 @@ class EventKind(StrEnum):
     STRAY = "stray"
     ADOPTED = "adopted"
     STRAY_REMOVED = "stray_removed"
+    TUNNELS = "tunnels"
+    GATEWAY_OPENED = "gateway.opened"
+    GATEWAY_REFUSED = "gateway.refused"
 
 
 TOLD: dict[Event, tuple[EventKind, ...]] = {

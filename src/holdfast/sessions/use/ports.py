@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from holdfast.errors import ProtocolError
 from holdfast.link.link import Stream
-from holdfast.link.streams import open_stream
+from holdfast.link.streams import begin_stream, open_stream
 from holdfast.protocol import frames
+from holdfast.sessions.session import Session
 from holdfast.sessions.use.using import Using
 
 CALL_SECONDS = 20.0
@@ -45,6 +46,24 @@ class Ports:
         fields: frames.Header = {"port": port}
         async with self._using.use(session_id) as session, open_stream(session.link, "dial", fields) as stream:
             yield stream
+
+    # -- for who may not wake a session --------------------------------------------------------------------------------
+
+    def awake(self, session_id: str) -> Session | None:
+        """Return the session if it is awake, on this host."""
+        return self._using.live(session_id)
+
+    async def wake(self, session_id: str) -> Session:
+        """Wake the session where it sleeps; raises the error that its state calls for."""
+        return await self._using.find(session_id)
+
+    async def connect(self, session: Session, port: int) -> Stream:
+        """Open a connection to a port inside. This does not count as a use; the caller ends it by ``end_stream``.
+
+        Raises ``NothingListens`` if there is nobody to connect to.
+        """
+        fields: frames.Header = {"port": port}
+        return await begin_stream(session.link, "dial", fields)
 
 
 def _listening(told: object) -> Listening:

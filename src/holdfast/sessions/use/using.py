@@ -15,6 +15,10 @@ class Using(ABC):
     async def find(self, session_id: str) -> Session:
         """Return the session, which can be used now; or raise the error that its state calls for."""
 
+    @abstractmethod
+    def live(self, session_id: str) -> Session | None:
+        """Return the session if it can be used this moment, without waking it."""
+
     @contextlib.asynccontextmanager
     async def use(self, session_id: str) -> AsyncIterator[Session]:
         """As ``find``; the session is in use until the end of the block."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from holdfast.api.edge.auth import Guard
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Caller
 from holdfast.callers.types import Scope as KeyScope
+from holdfast.gateway.links import Links
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.types import CreateRequest
 from support.api_host import KEY, ApiHost
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.anyio
 
 PATH = "/v1/sessions/{session_id}/terminal"
 ACCESS = Access({f"WS {PATH}": KeyScope.USE, "GET /v1/stream": KeyScope.READ})
+NO_TICKETS = cast(Links, None)
 
 
 class Socket:
@@ -71,7 +74,7 @@ def guarded(keys: KeyRing, sessions: SessionService) -> Guard:
     async def unknown(socket: WebSocket) -> None:
         await socket.accept()
 
-    return Guard(app, keys=keys, sessions=sessions, access=ACCESS)
+    return Guard(app, keys=keys, sessions=sessions, access=ACCESS, links=NO_TICKETS)
 
 
 async def ada(keys: KeyRing, sessions: SessionService, scope: KeyScope = KeyScope.USE) -> tuple[str, str]:
@@ -118,7 +121,9 @@ async def test_what_a_websocket_of_a_removed_key_says_is_not_sent(keys: KeyRing,
                 failed.append(error)
 
     socket = Socket(path, key)
-    await Guard(talker, keys=keys, sessions=sessions, access=ACCESS)(socket.scope, socket.inbox.get, socket.send)
+    await Guard(talker, keys=keys, sessions=sessions, access=ACCESS, links=NO_TICKETS)(
+        socket.scope, socket.inbox.get, socket.send
+    )
     assert socket.kinds() == ["websocket.accept", "websocket.close"]
     assert len(failed) == 2
 
@@ -171,7 +176,9 @@ async def test_what_is_in_the_table_needs_a_key_wherever_it_is(keys: KeyRing, se
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         reached.append(scope["path"])
 
-    guard = Guard(app, keys=keys, sessions=sessions, access=Access({"WS /p/{session_id}": KeyScope.USE}))
+    guard = Guard(
+        app, keys=keys, sessions=sessions, access=Access({"WS /p/{session_id}": KeyScope.USE}), links=NO_TICKETS
+    )
     for path, key in (("/p/ses_x", None), ("/p/ses_x", KEY), ("/not-ours", None)):
         socket = Socket(path, key)
         await guard(socket.scope, socket.inbox.get, socket.send)
@@ -199,7 +206,7 @@ async def test_a_stream_of_a_removed_key_breaks_off(keys: KeyRing, sessions: Ses
             await send(message)
 
         with pytest.raises(ClientDisconnect):
-            await Guard(app, keys=keys, sessions=sessions, access=ACCESS)(scope, receive, note)
+            await Guard(app, keys=keys, sessions=sessions, access=ACCESS, links=NO_TICKETS)(scope, receive, note)
 
     transport = httpx2.ASGITransport(catching)
     async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client:

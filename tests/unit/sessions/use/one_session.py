@@ -17,5 +17,8 @@ class OneSession(Using):
         context = cast(Context, SimpleNamespace(clock=lambda: 1.0))
         self.session = Session(context, a_row(), link=link)
 
+    def live(self, session_id: str) -> Session | None:
+        return self.session
+
     async def find(self, session_id: str) -> Session:
         return self.session

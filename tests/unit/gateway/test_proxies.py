@@ -3,7 +3,7 @@
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.api.edge.proxies import BehindProxies, TrustedProxies
+from holdfast.gateway.proxies import BehindProxies, TrustedProxies
 
 pytestmark = pytest.mark.anyio
 

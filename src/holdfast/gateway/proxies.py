@@ -34,26 +34,11 @@ class TrustedProxies:
             found = found.ipv4_mapped
         return any(found in block for block in self._blocks)
 
-
-class BehindProxies:
-    """ASGI middleware, the outermost."""
-
-    def __init__(self, app: ASGIApp, trusted: TrustedProxies, public_url: str | None) -> None:
-        self._app = app
-        self._trusted = trusted
-        self._prefix = urlsplit(public_url).path.rstrip("/").encode() if public_url else b""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
+    def told(self, scope: Scope) -> Scope:
+        """Return the scope with what the proxy says in it, if it comes from one of these."""
         client = scope.get("client")
-        if self._trusted and client and self._trusted.include(client[0]):
-            scope = self._told(scope)
-        await self._app(scope, receive, self._prefixed(send) if self._prefix else send)
-
-    def _told(self, scope: Scope) -> Scope:
-        """Return the scope with what the proxy says in it."""
+        if not self._blocks or not client or not self.include(client[0]):
+            return scope
         told = dict(scope)
         peer = self._peer(_last_words(scope["headers"], _FOR))
         if peer is not None:
@@ -69,14 +54,29 @@ class BehindProxies:
         return told
 
     def _peer(self, chain: Sequence[str]) -> str | None:
-        """Return the nearest address that is no proxy of ours. Anybody may have written what stands before it."""
+        """Return the nearest address that is none of these. Anybody may have written what stands before it."""
         for address in reversed(chain):
-            if not self._trusted.include(address):
+            if not self.include(address):
                 try:
                     return str(ipaddress.ip_address(address))
                 except ValueError:
                     return None
         return None
+
+
+class BehindProxies:
+    """ASGI middleware, the outermost."""
+
+    def __init__(self, app: ASGIApp, trusted: TrustedProxies, public_url: str | None) -> None:
+        self._app = app
+        self._trusted = trusted
+        self._prefix = urlsplit(public_url).path.rstrip("/").encode() if public_url else b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        await self._app(self._trusted.told(scope), receive, self._prefixed(send) if self._prefix else send)
 
     def _prefixed(self, send: Send) -> Send:
         """Places within this API, as the world sees them: the proxy has taken the path's beginning away."""

@@ -1,0 +1,122 @@
+"""Who may come in, by what: a key, a public address, a token, or the cookie of a visitor.
+
+Whoever has none of these learns nothing: not whether there is such a session, nor whether it sleeps.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
+
+from holdfast.callers.ring import KeyRing
+from holdfast.callers.types import Caller, Scope
+from holdfast.errors import Forbidden, Unauthorized
+from holdfast.gateway.addresses import Place
+from holdfast.gateway.links import PUBLIC, digest
+from holdfast.gateway.proxy.headers import cookie_in
+from holdfast.gateway.rules import Asked, check_origin
+from holdfast.gateway.visits import Visits
+from holdfast.records.gateway import LinkRow, VisitRow
+from holdfast.sessions.service import SessionService
+from holdfast.store import LinkStore
+
+KEY = b"x-holdfast-key"
+TOKEN = "token"  # noqa: S105 - the name of a parameter
+
+_HOW = "open it by a link (`holdfast open`), or send a key as X-Holdfast-Key"
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who came in, and what for: ``label`` is the port or name that it leads to."""
+
+    label: str
+    name: str
+    """For the log, and to tell visitors apart: no two share a connection into a sandbox."""
+    caller: Caller | None = None
+    visit: VisitRow | None = None
+    link: LinkRow | None = None
+    token: bool = False
+    """It came with a token in the address, which is good for a cookie."""
+
+    @property
+    def by_program(self) -> bool:
+        """It came with a key, as a program does: all it asks is asked on purpose."""
+        return self.caller is not None
+
+
+class Admission:
+    def __init__(
+        self, store: LinkStore, visits: Visits, keys: KeyRing, sessions: SessionService, *, public_links: bool
+    ) -> None:
+        self._public_links = public_links
+        self._store = store
+        self._visits = visits
+        self._keys = keys
+        self._sessions = sessions
+
+    async def admit(self, place: Place, request: Asked, query: bytes) -> Visitor:
+        """Return who it is. Raises ``Unauthorized``, or ``Forbidden`` for a request that a cookie is not good for."""
+        if KEY in request.headers:
+            return await self._by_key(place, request.headers[KEY])
+        if place.label.startswith(PUBLIC):
+            return await self._by_address(place)
+        cookie = cookie_in(request.headers.items())
+        visit = await self._visits.find(place, cookie) if cookie else None
+        if visit is not None:
+            check_origin(request)
+            return Visitor(place.label, f"visit:{visit.id}", visit=visit)
+        token = token_in(query)
+        if token is not None:
+            return Visitor(place.label, f"token:{self._visits.check_token(place, token)}", token=True)
+        raise Unauthorized(f"this address takes a link, a key or a token; {_HOW}")
+
+    async def _by_key(self, place: Place, key: bytes) -> Visitor:
+        caller = self._keys.caller(key.strip())
+        if caller is None:
+            raise Unauthorized("X-Holdfast-Key: wrong API key, or one that was removed")
+        if not caller.scope.includes(Scope.USE):
+            raise Forbidden(f"this needs a key with scope use; the key {caller.name} has scope {caller.scope}")
+        await self._sessions.admit(place.session_id, caller)
+        return Visitor(place.label, f"key:{caller.key_id}", caller=caller)
+
+    async def _by_address(self, place: Place) -> Visitor:
+        link = await self._public(place)
+        if link is None:
+            raise Unauthorized("this public link has expired or was revoked; ask for a new one")
+        return Visitor(link.label, f"link:{link.id}", link=link)
+
+    async def _public(self, place: Place) -> LinkRow | None:
+        if not self._public_links:
+            return None
+        link = await self._store.public(digest(place.label.removeprefix(PUBLIC)))
+        return link if link is not None and link.session_id == place.session_id and self._is_good(link) else None
+
+    def _is_good(self, link: LinkRow) -> bool:
+        return link.expires_at > self._visits.now() and self._keys.has(link.key_id)
+
+    async def is_still_in(self, place: Place, visitor: Visitor) -> bool:
+        """Say whether who came in earlier would still be let in: for connections that stay open."""
+        if visitor.caller is not None:
+            return self._keys.knows(visitor.caller)
+        if visitor.link is not None:
+            return await self._public(place) is not None
+        return visitor.visit is None or await self._visits.is_open(visitor.visit)
+
+
+def token_in(query: bytes) -> str | None:
+    """Return our token in a query: other programs have parameters of that name too, but no three parts in them."""
+    found = [value for name, value in _parameters(query) if name == TOKEN and value.count(".") == 2]
+    return found[0] if len(found) == 1 else None
+
+
+def without_token(query: bytes) -> bytes:
+    """Return the query without our token; one that has none is left as it is."""
+    if token_in(query) is None:
+        return query
+    return urlencode([(name, value) for name, value in _parameters(query) if name != TOKEN]).encode()
+
+
+def _parameters(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=1000)
+    except ValueError:  # it has more than that
+        return []

@@ -1,0 +1,279 @@
+"""What answers at the addresses of sessions: lets visitors in, wakes the session, and hands the request on."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import parse_qsl
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from holdfast.concurrency import cancel_and_wait, every
+from holdfast.errors import BadRequest, Forbidden, HoldfastError, NotFound, Unauthorized
+from holdfast.gateway.addresses import Names, Place
+from holdfast.gateway.admission import Admission, Visitor, without_token
+from holdfast.gateway.links import ENTER, local_path
+from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.gateway.pages import ENTER as ENTER_PAGE
+from holdfast.gateway.pages import WAITING, Page, problem
+from holdfast.gateway.proxy import websocket
+from holdfast.gateway.proxy.headers import COOKIE
+from holdfast.gateway.proxy.http import Errand, HttpProxy
+from holdfast.gateway.proxy.upstream import Upstreams
+from holdfast.gateway.proxy.websocket import Client
+from holdfast.gateway.rules import Asked, asked
+from holdfast.gateway.telling import Telling
+from holdfast.gateway.tunnels import Target, Tunnels
+from holdfast.gateway.visits import Visits
+from holdfast.gateway.waking import Waking, is_on_purpose
+from holdfast.sessions.session import Session
+
+log = structlog.get_logger(__name__)
+
+OURS = "/.holdfast/"
+MOST_FORM = 8 << 10
+LOOK_SECONDS = 1.0
+"""How often it is looked whether those who stay may still be here: with what is remembered of them, 3 s at most."""
+
+
+class Gateway:
+    """Use ``running()`` around its use."""
+
+    def __init__(
+        self,
+        names: Names,
+        admission: Admission,
+        visits: Visits,
+        tunnels: Tunnels,
+        waking: Waking,
+        upstreams: Upstreams,
+        telling: Telling,
+        metrics: GatewayMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self.names = names
+        self._admission = admission
+        self._visits = visits
+        self._tunnels = tunnels
+        self._waking = waking
+        self._upstreams = upstreams
+        self._proxy = HttpProxy(upstreams)
+        self._telling = telling
+        self._metrics = metrics
+        self._clock = clock
+        metrics.open.set_function(lambda: len(upstreams.in_use))
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        looking = asyncio.create_task(every(LOOK_SECONDS, self._look_round, on_failure="gateway.look.failed"))
+        try:
+            async with self._visits.running():
+                yield
+        finally:
+            self.hang_up()
+            await cancel_and_wait(looking)
+            self._upstreams.close_all()
+
+    def hang_up(self) -> None:
+        """End what stays open: the daemon stops."""
+        for one in list(self._upstreams.in_use):
+            self._upstreams.close(one)
+
+    async def _look_round(self) -> None:
+        """Hang up on those who may not be here any more, and where the session has gone to sleep."""
+        for one in list(self._upstreams.in_use):
+            awake = self._waking.is_awake(one.session)
+            if not awake or not await self._admission.is_still_in(one.place, one.visitor):
+                self._upstreams.close(one)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an HTTP request to the address of a session."""
+        host = host_of(scope)
+        place = self.names.place(host)
+        assert place is not None, "the dispatcher has looked"
+        request = asked(scope["method"], self._origin(scope, host), scope["headers"])
+        try:
+            if scope["path"].startswith(OURS):
+                await self._ours(place, request, scope, receive, send)
+            else:
+                await self._theirs(place, request, scope, receive, send)
+        except HoldfastError as error:
+            self._telling.refused(place, error)
+            await _refuse(request, error, send)
+
+    async def _theirs(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        visitor = await self._admission.admit(place, request, scope["query_string"])
+        if visitor.token and request.is_navigation:
+            await self._exchange_token(place, visitor, request, scope, send)
+            return
+        target = await self._tunnels.target(place.session_id, visitor.label)
+        session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
+        if session is None:
+            await _send_page(503, WAITING, send, [(b"retry-after", b"1")])
+            return
+        errand = self._errand(place, visitor, session, target, scope)
+        on_purpose = is_on_purpose(request, by_program=visitor.by_program)
+        with session.in_use() if on_purpose else contextlib.nullcontext():
+            await self._proxy.carry(errand, scope, receive, send)
+
+    def _errand(self, place: Place, visitor: Visitor, session: Session, target: Target, scope: Scope) -> Errand:
+        self._telling.opened(place, visitor, session)
+        return Errand(
+            session=session,
+            target=target,
+            place=place,
+            visitor=visitor,
+            host=host_of(scope).encode("latin-1"),
+            scheme=self._scheme(scope),
+            query=without_token(scope["query_string"]),
+            passes_host=self.names.is_local,
+        )
+
+    async def websocket(self, scope: Scope, client: Client) -> None:
+        """Answer a WebSocket's handshake at the address of a session, and carry its frames."""
+        host = host_of(scope)
+        place = self.names.place(host)
+        assert place is not None, "the dispatcher has looked"
+        request = asked(scope["method"], self._origin(scope, host), scope["headers"], is_websocket=True)
+        try:
+            visitor = await self._admission.admit(place, request, scope["query_string"])
+            target = await self._tunnels.target(place.session_id, visitor.label)
+            session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
+            assert session is not None, "only a page waits"
+            errand = self._errand(place, visitor, session, target, scope)
+            await websocket.carry(self._upstreams, errand, scope, client, lambda: session.touch(self._clock()))
+        except HoldfastError as error:
+            self._telling.refused(place, error)
+            if not client.answered:
+                status, headers, body = _as_json(error)
+                client.answer(f"HTTP/1.1 {status} Refused".encode(), [*headers, (b"connection", b"close")], body)
+
+    # -- our own pages -------------------------------------------------------------------------------------------------
+
+    async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != ENTER:
+            raise NotFound("there is nothing at this address")
+        bearer = request.headers.get(b"authorization")
+        if bearer is not None:
+            await self._enter_by_token(place, request, bearer, send)
+        elif request.method == "POST":
+            await self._enter_by_ticket(place, request, scope, receive, send)
+        elif request.method in ("GET", "HEAD"):
+            await _send_page(200, ENTER_PAGE, send)
+        else:
+            raise NotFound("there is nothing at this address")
+
+    async def _enter_by_ticket(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = request.headers.get(b"origin")
+        if origin is None or origin.decode("latin-1").lower() != request.origin:
+            raise Forbidden("a link is handed in by this address's own page")
+        form = dict(parse_qsl(await _read(receive), max_num_fields=10))
+        after = local_path(form.get("next", "/"))
+        try:
+            cookie = await self._visits.redeem(place, form.get("ticket", ""))
+        except HoldfastError:
+            try:  # the page was loaded again: who is in already just goes on
+                await self._admission.admit(place, request, b"")
+            except HoldfastError:
+                pass
+            else:
+                await _redirect(after, send)
+                return
+            raise
+        self._telling.entered(place, "link")
+        await _redirect(after, send, [(b"set-cookie", _cookie(cookie, request))])
+
+    async def _enter_by_token(self, place: Place, request: Asked, bearer: bytes, send: Send) -> None:
+        scheme, _, token = bearer.partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
+        subject = self._visits.check_token(place, token.strip().decode("latin-1"))
+        cookie = await self._visits.begin(place, subject)
+        self._telling.entered(place, "token")
+        body = json.dumps({"entered": True}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+            (b"set-cookie", _cookie(cookie, request)),
+        ]
+        await _send(200, headers, body, send)
+
+    async def _exchange_token(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, send: Send) -> None:
+        """Take the token out of the address bar at once, and give a cookie for it."""
+        cookie = await self._visits.begin(place, visitor.name.removeprefix("token:"))
+        self._telling.entered(place, "token")
+        query = without_token(scope["query_string"]).decode("latin-1")
+        path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")
+        await _redirect(path, send, [(b"set-cookie", _cookie(cookie, request))])
+
+    # -- where a request was sent to -----------------------------------------------------------------------------------
+
+    def _scheme(self, scope: Scope) -> str:
+        """Return how browsers reach these names: below a domain of the operator's a proxy has the certificate."""
+        if self.names.is_local:
+            return "https" if scope.get("scheme") in ("https", "wss") else "http"
+        return self.names.scheme
+
+    def _origin(self, scope: Scope, host: str) -> str:
+        return f"{self._scheme(scope)}://{host.lower()}"
+
+
+def host_of(scope: Scope) -> str:
+    """Return the ``Host`` of a request; empty if it has none, or more than one."""
+    found: list[bytes] = [value for name, value in scope["headers"] if name == b"host"]
+    return found[0].decode("latin-1") if len(found) == 1 else ""
+
+
+def _cookie(value: str, request: Asked) -> bytes:
+    where = "SameSite=None; Partitioned" if request.is_in_frame else "SameSite=Lax"
+    return f"{COOKIE}={value}; Path=/; HttpOnly; Secure; {where}".encode()
+
+
+async def _read(receive: Receive) -> str:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MOST_FORM:
+            raise BadRequest("the form is too large")
+        if not message.get("more_body"):
+            return body.decode("latin-1")
+
+
+async def _refuse(request: Asked, error: HoldfastError, send: Send) -> None:
+    more = [(b"retry-after", b"1")] if error.status == 503 else []
+    if request.is_navigation or (request.method == "POST" and b"text/html" in request.headers.get(b"accept", b"")):
+        await _send_page(error.status, problem(error.code), send, more)
+    else:
+        status, headers, body = _as_json(error)
+        await _send(status, headers, body, send)
+
+
+def _as_json(error: HoldfastError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    body = json.dumps({"error": {"code": error.code, "message": error.message}}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if error.status == 503:
+        headers.append((b"retry-after", b"1"))
+    return error.status, headers, body
+
+
+async def _redirect(path: str, send: Send, more: list[tuple[bytes, bytes]] | None = None) -> None:
+    headers = [(b"location", path.encode("utf-8")), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+    await _send(303, [*headers, *(more or [])], b"", send)
+
+
+async def _send_page(status: int, page: Page, send: Send, more: list[tuple[bytes, bytes]] | None = None) -> None:
+    await _send(status, [*page.headers, *(more or [])], page.body, send)
+
+
+async def _send(status: int, headers: list[tuple[bytes, bytes]], body: bytes, send: Send) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,182 @@
+"""Visitors: browsers that were let in once, and are known by a cookie from then on.
+
+The cookie names a row of the database, so it ends at once with its link, its key and its session, in every daemon. A
+row is remembered for some seconds; each use lets the visit live on, which is written in batches.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import jwt
+
+from holdfast.callers.ring import KeyRing
+from holdfast.concurrency import Bounded, cancel_and_wait, every
+from holdfast.errors import BadLink, Unauthorized
+from holdfast.gateway.addresses import Place
+from holdfast.gateway.links import digest
+from holdfast.records.gateway import VisitRow
+from holdfast.store import LinkStore
+
+REMEMBER_SECONDS = 1.5
+SAVE_SECONDS = 5.0
+PRUNE_SECONDS = 60.0
+MAX_SECONDS = 12 * 3600.0
+"""Of one visit, however busy."""
+_LABEL = b"holdfast gateway 1\0"
+_REMEMBERED = 20_000
+_MOST_TOKEN = 4096
+_MOST_SUBJECT = 200
+
+
+@dataclass(slots=True)
+class _Known:
+    row: VisitRow
+    read_at: float
+    until: float
+
+
+class Visits:
+    """All visits of this daemon's sessions. Use ``running()`` around its use."""
+
+    def __init__(
+        self, store: LinkStore, keys: KeyRing, secret: bytes, session_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        """``secret`` may have other uses: what signs tokens is derived from it, for each session."""
+        self._store = store
+        self._keys = keys
+        self._secret = secret
+        self._seconds = session_seconds
+        self._clock = clock
+        self._known: Bounded[str, _Known] = Bounded(_REMEMBERED)
+        self._unsaved: dict[str, float] = {}
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tasks = [
+            asyncio.create_task(every(SAVE_SECONDS, self._save, on_failure="gateway.save.failed")),
+            asyncio.create_task(every(PRUNE_SECONDS, self._prune, on_failure="gateway.prune.failed", at_once=True)),
+        ]
+        try:
+            yield
+        finally:
+            await cancel_and_wait(*tasks)
+
+    # -- beginning one -------------------------------------------------------------------------------------------------
+
+    async def redeem(self, place: Place, ticket: str) -> str:
+        """Use the ticket of a private link; return the cookie. Raises ``BadLink``."""
+        cookie, now = secrets.token_urlsafe(32), self._clock()
+        row = await self._store.redeem(
+            digest(ticket),
+            session_id=place.session_id,
+            label=place.label,
+            visit_id=digest(cookie),
+            now=now,
+            until=now + self._seconds,
+        )
+        if row is None or not self._has_key(row):
+            raise BadLink("this link was used already, has expired, or was revoked; ask for a new one")
+        self._remember(row)
+        return cookie
+
+    async def begin(self, place: Place, subject: str) -> str:
+        """Let in who came with a token; return the cookie."""
+        cookie, now = secrets.token_urlsafe(32), self._clock()
+        row = VisitRow(
+            id=digest(cookie),
+            session_id=place.session_id,
+            label=place.label,
+            link_id=None,
+            key_id=None,
+            visitor=subject,
+            created_at=now,
+            expires_at=now + self._seconds,
+        )
+        await self._store.begin_visit(row)
+        self._remember(row)
+        return cookie
+
+    # -- tokens of the operator's own programs -------------------------------------------------------------------------
+
+    def signing_secret(self, session_id: str) -> str:
+        """Return the secret that signs tokens for one session, and for nothing else."""
+        return hmac.new(self._secret, _LABEL + session_id.encode(), hashlib.sha256).hexdigest()
+
+    def check_token(self, place: Place, token: str) -> str:
+        """Return the subject of a token for this session. Raises ``Unauthorized``."""
+        try:
+            if len(token) > _MOST_TOKEN:
+                raise jwt.InvalidTokenError
+            claims = jwt.decode(
+                token,
+                self.signing_secret(place.session_id),
+                algorithms=["HS256"],
+                options={"require": ["exp", "sub", "sid"]},
+            )
+            subject, session_id = claims["sub"], claims["sid"]
+        except (jwt.InvalidTokenError, ValueError, RecursionError):
+            raise Unauthorized("the token is not valid for this session, or has expired") from None
+        if session_id != place.session_id or not isinstance(subject, str) or not 0 < len(subject) <= _MOST_SUBJECT:
+            raise Unauthorized("the token is not valid for this session, or has expired")
+        return subject
+
+    def now(self) -> float:
+        return self._clock()
+
+    # -- looking one up ------------------------------------------------------------------------------------------------
+
+    async def find(self, place: Place, cookie: str) -> VisitRow | None:
+        """Return the visit that a cookie names, if it is one to this place and is not over; it lives on by this."""
+        known = await self._look_up(digest(cookie))
+        now = self._clock()
+        if known is None or known.until <= now or not self._has_key(known.row):
+            return None
+        if (known.row.session_id, known.row.label) != (place.session_id, place.label):
+            return None
+        until = min(now + self._seconds, known.row.created_at + MAX_SECONDS)
+        if until - known.until > min(SAVE_SECONDS, self._seconds / 10):
+            known.until = self._unsaved[known.row.id] = until
+        return known.row
+
+    async def is_open(self, row: VisitRow) -> bool:
+        """Say whether a visit that was found earlier is still good: for connections that stay open."""
+        known = await self._look_up(row.id)
+        return known is not None and self._has_key(row)
+
+    def forget(self, link_id: str) -> None:
+        """A link was revoked: drop what is remembered of its visits."""
+        for id in [id for id, known in self._known.items() if known.row.link_id == link_id]:
+            del self._known[id]
+
+    async def _look_up(self, id: str) -> _Known | None:
+        known = self._known.get(id)
+        if known is not None and self._clock() - known.read_at < REMEMBER_SECONDS:
+            return known
+        row = await self._store.visit(id)
+        if row is None:
+            self._known.pop(id, None)
+            return None
+        return self._remember(row, known.until if known is not None else 0.0)
+
+    def _remember(self, row: VisitRow, until: float = 0.0) -> _Known:
+        self._known[row.id] = known = _Known(row, self._clock(), max(row.expires_at, until))
+        return known
+
+    def _has_key(self, row: VisitRow) -> bool:
+        return row.key_id is None or self._keys.has(row.key_id)
+
+    async def _save(self) -> None:
+        unsaved, self._unsaved = self._unsaved, {}
+        try:
+            await self._store.prolong(list(unsaved.items()))
+        except BaseException:
+            self._unsaved = unsaved | self._unsaved
+            raise
+
+    async def _prune(self) -> None:
+        await self._store.prune(now=self._clock())
