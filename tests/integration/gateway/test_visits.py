@@ -1,4 +1,4 @@
-"""Visits with a clock of the test's own: they live on by use, end with their link and key, and are told other daemons."""
+"""Visits with a clock of the test's own: they live on by use, and end with their link and key, in every daemon."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

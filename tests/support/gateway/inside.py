@@ -53,8 +53,10 @@ class Handler(BaseHTTPRequestHandler):
             size += len(data)
         self.tell(size=size, sha256=digest.hexdigest())
 
-    do_PUT = do_DELETE = do_PATCH = do_POST
-    do_OPTIONS = do_HEAD = do_POST
+    def __getattr__(self, name):
+        if name.startswith("do_"):
+            return self.do_POST
+        raise AttributeError(name)
 
     def do_GET(self):
         page = self.path.partition("?")[0]
