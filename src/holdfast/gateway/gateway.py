@@ -25,7 +25,7 @@ from holdfast.gateway.proxy.websocket import Client
 from holdfast.gateway.rules import Asked, asked
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
-from holdfast.gateway.visits import Visits
+from holdfast.gateway.visits import Token, Visits
 from holdfast.gateway.waking import Waking, is_on_purpose
 from holdfast.sessions.session import Session
 
@@ -78,14 +78,14 @@ class Gateway:
     def hang_up(self) -> None:
         """End what stays open: the daemon stops."""
         for one in list(self._upstreams.in_use):
-            self._upstreams.close(one)
+            self._upstreams.cut(one)
 
     async def _look_round(self) -> None:
         """Hang up on those who may not be here any more, and where the session has gone to sleep."""
         for one in list(self._upstreams.in_use):
             awake = self._waking.is_awake(one.session)
             if not awake or not await self._admission.is_still_in(one.place, one.visitor):
-                self._upstreams.close(one)
+                self._upstreams.cut(one)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -96,6 +96,8 @@ class Gateway:
         assert place is not None, "the dispatcher has looked"
         request = asked(scope["method"], self._origin(scope, host), scope["headers"])
         try:
+            if scope["method"] == "TRACE":
+                raise BadRequest("TRACE is not carried into sandboxes")
             if scope["path"].startswith(OURS):
                 await self._ours(place, request, scope, receive, send)
             else:
@@ -106,8 +108,8 @@ class Gateway:
 
     async def _theirs(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         visitor = await self._admission.admit(place, request, scope["query_string"])
-        if visitor.token and request.is_navigation:
-            await self._exchange_token(place, visitor, request, scope, send)
+        if visitor.token is not None and request.is_navigation:
+            await self._exchange_token(place, visitor.token, request, scope, send)
             return
         target = await self._tunnels.target(place.session_id, visitor.label)
         session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
@@ -154,6 +156,8 @@ class Gateway:
     # -- our own pages -------------------------------------------------------------------------------------------------
 
     async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.is_ambiguous:
+            raise BadRequest("a header that says who asks, or from where, came twice")
         if scope["path"] != ENTER:
             raise NotFound("there is nothing at this address")
         bearer = request.headers.get(b"authorization")
@@ -190,8 +194,8 @@ class Gateway:
         scheme, _, token = bearer.partition(b" ")
         if scheme.lower() != b"bearer":
             raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
-        subject = self._visits.check_token(place, token.strip().decode("latin-1"))
-        cookie = await self._visits.begin(place, subject)
+        shown = self._visits.check_token(place, token.strip().decode("latin-1"))
+        cookie = await self._visits.begin(place, shown.subject)
         self._telling.entered(place, "token")
         body = json.dumps({"entered": True}).encode()
         headers = [
@@ -202,9 +206,9 @@ class Gateway:
         ]
         await _send(200, headers, body, send)
 
-    async def _exchange_token(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, send: Send) -> None:
+    async def _exchange_token(self, place: Place, token: Token, request: Asked, scope: Scope, send: Send) -> None:
         """Take the token out of the address bar at once, and give a cookie for it."""
-        cookie = await self._visits.begin(place, visitor.name.removeprefix("token:"))
+        cookie = await self._visits.begin(place, token.subject)
         self._telling.entered(place, "token")
         query = without_token(scope["query_string"]).decode("latin-1")
         path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")

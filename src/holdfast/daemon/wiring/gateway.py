@@ -53,7 +53,7 @@ def make_doors(
     links = Links(store.links, names, settings, keys, time.time, visits.forget)
     gateway = Gateway(
         names,
-        Admission(store.links, visits, keys, sessions, public_links=settings.public_links),
+        Admission(visits, keys, sessions, public_links=settings.public_links),
         visits,
         tunnels,
         Waking(sessions),
