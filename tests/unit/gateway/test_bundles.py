@@ -11,7 +11,7 @@ import holdfast.gateway.pages
 
 VENDOR = Path(holdfast.gateway.pages.__file__).parent / "vendor"
 SOURCES = Path(__file__).parents[3] / "scripts" / "bundles"
-SUMS = dict(reversed(line.split("  ")) for line in (VENDOR / "SHA256SUMS").read_text().splitlines())
+SUMS = {line[66:]: line[:64] for line in (VENDOR / "SHA256SUMS").read_text().splitlines()}
 BUNDLES = sorted(name for name in SUMS if not name.endswith(".LICENSE.txt"))
 
 

@@ -21,6 +21,8 @@ from holdfast.gateway.proxy.upstream import Upstreams
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Tunnels
+from holdfast.gateway.views.desktop import AlwaysThere
+from holdfast.gateway.views.views import Views
 from holdfast.gateway.visits import Visits
 from holdfast.gateway.waking import Waking
 from holdfast.sessions.service import SessionService
@@ -51,13 +53,15 @@ def make_doors(
     visits = Visits(store.links, keys, secret, settings.session_seconds, time.time)
     tunnels = Tunnels(store.tunnels, sessions, CLOSED, time.time)
     links = Links(store.links, names, settings, keys, time.time, visits.forget)
+    upstreams = Upstreams(sessions.ports, settings.max_connections)
     gateway = Gateway(
         names,
         Admission(store.links, visits, keys, sessions, public_links=settings.public_links),
         visits,
         tunnels,
         Waking(sessions),
-        Upstreams(sessions.ports, settings.max_connections),
+        upstreams,
+        Views(names, sessions.processes, upstreams, AlwaysThere(), time.time),
         Telling(metrics, time.time, sessions.tell),
         metrics,
         time.time,

@@ -13,7 +13,7 @@ from holdfast.protocol import frames
 from holdfast.protocol.messages import MOST_SEGMENTS
 from holdfast.sessions.ids import new_process_id, process_id_for
 from holdfast.sessions.use.follow import Attached, Chunk, End, follow
-from holdfast.sessions.use.using import Using
+from holdfast.sessions.use.using import AwakeOnly, Using
 
 CALL_SECONDS = 30.0
 INPUT_SECONDS = 60.0
@@ -94,6 +94,10 @@ class Processes:
     def __init__(self, using: Using) -> None:
         self._using = using
         self._told: dict[str, int] = {}
+
+    def awake_only(self) -> "Processes":
+        """Return the same for who may not wake a session, nor keep it awake."""
+        return Processes(AwakeOnly(self._using))
 
     async def start(self, session_id: str, request: ProcessRequest, *, idempotency_key: str | None) -> ProcessView:
         process_id = process_id_for(session_id, idempotency_key) if idempotency_key else new_process_id()
