@@ -29,7 +29,9 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None) -> Page:
+def _page(
+    title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None, kind: str = "still"
+) -> Page:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
@@ -38,7 +40,7 @@ def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | N
         policy,
         f"script-src {scripts}" if scripts else "",
     ]
-    body = _FRAME.substitute(title=title, style=_STYLE, content=content).encode()
+    body = _FRAME.substitute(title=title, style=_STYLE, content=content, kind=kind).encode()
     headers = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
@@ -60,12 +62,14 @@ ENTER = _page(
     "Opening the sandbox",
     (resources.files(__name__) / "enter.html").read_text(),
     policy="form-action 'self'",
+    kind="busy",
 )
 WAITING = _page(
     "Waking the sandbox",
     "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>",
     policy="form-action 'none'",
     refresh=1,
+    kind="busy",
 )
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."

@@ -138,7 +138,7 @@ class OwnSocket:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._flush()
-                while not self._client.reader.at_eof() and self._protocol.state is State.CLOSING:
+                while not self._client.reader.at_eof() and self._protocol.close_rcvd is None:
                     await self._read_rest()
 
     async def _read_rest(self) -> None:

@@ -43,6 +43,7 @@ function begin(socket) {
 
 function failed({ code, message }) {
   const isMissing = code === "nothing_listens";
+  show("failed");
   tell(
     isMissing ? "No desktop is running" : "The desktop could not be opened",
     isMissing ? "Nothing in this sandbox offers one. Its image has to contain a desktop." : plain(message, 300),
@@ -75,4 +76,5 @@ find("full").onclick = () => {
   desktop?.focus();
 };
 
+show("connecting");
 line.connect();

@@ -19,6 +19,7 @@ const LIGHT = {
 const MOST_WAITING = 4096; // characters typed while we reconnect
 const PIECE = 16 << 10; // bytes of input in one message
 const TAKEN = 128 << 10; // after so many bytes shown we ask for more
+const FRESH = "\x1b[!p\x1b[?1000;1002;1003;1004;1006;2004l\x1b[0m\r\n"; // modes as a terminal begins; what it shows stays
 const KEYS = { esc: "\x1b", tab: "\t", left: "D", up: "A", down: "B", right: "C" };
 
 allowStyles();
@@ -80,7 +81,7 @@ const line = new Connection({
   },
   onState(state, detail) {
     if (state === "failed" && detail.code === "process_not_found") lost();
-    else if (state === "failed") tell("The terminal could not be opened", plain(detail.message, 300), "Try again", again);
+    else if (state === "failed") failed(detail);
     else if (state === "ended") ended(detail);
     else {
       show(state, { asleep: () => line.wake(), locked: () => location.reload() });
@@ -114,13 +115,18 @@ function note(text) {
   terminal.write(`\r\n\x1b[0;2m— ${text} —\x1b[0m\r\n`);
 }
 
+function failed({ message }) {
+  show("failed");
+  tell("The terminal could not be opened", plain(message, 300), "Try again", again, true);
+}
+
 function exited({ exit_code }) {
   line.ended(exit_code);
 }
 
 function ended(code) {
   show("ended");
-  tell("The shell has ended", code === 0 ? "Press Enter to start a new one." : `With exit code ${code}. Press Enter to start a new one.`, "New shell", startAgain);
+  tell("The shell has ended", `${code ? `Exit code ${code}. ` : ""}Press Enter for a new one.`, "New shell", startAgain);
 }
 
 // The session slept, or was restarted, and its programs are gone. Who has just woken it wants a new one at once.
@@ -129,8 +135,8 @@ function lost() {
     note("the sandbox has slept; this is a new shell");
     startAgain();
   } else {
-    line.ended(null);
-    tell("This shell is gone", "The sandbox was stopped meanwhile. Press Enter to start a new one.", "New shell", startAgain);
+    show("ended");
+    tell("This shell is gone", "The sandbox was stopped meanwhile. Press Enter for a new one.", "New shell", startAgain);
   }
 }
 
@@ -139,7 +145,7 @@ async function startAgain() {
   offset = replayUntil = 0;
   isReplaying = false;
   waiting = "";
-  terminal.write("\x1b[!p\x1b[?1049l\x1b[?25h\x1b[0m"); // as a terminal begins, with what it shows
+  terminal.write(`${terminal.buffer.active.type === "alternate" ? "\x1b[?1049l" : ""}${FRESH}`);
   again();
 }
 
@@ -230,5 +236,6 @@ function allowStyles() {
   };
 }
 
+show("connecting");
 own = await restore();
 line.connect();
