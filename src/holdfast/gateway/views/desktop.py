@@ -21,14 +21,17 @@ _READY = json.dumps({"ready": True})
 class ServiceStarter(Protocol):
     """Whoever knows how to start the services of a session."""
 
-    async def ensure(self, session: Session, name: str, /) -> int:
-        """Make sure that a service runs; return its port. Raises an error that says why it does not."""
+    async def ensure(self, session: Session, name: str, /, *, starts: bool) -> int:
+        """Return the port of a service when it answers there; ``starts``: it is started if need be.
+
+        Raises an error that says why it does not run.
+        """
 
 
 class AlwaysThere:
     """Starts nothing: the program is there by itself, or is not."""
 
-    async def ensure(self, session: Session, name: str, /) -> int:
+    async def ensure(self, session: Session, name: str, /, *, starts: bool) -> int:
         return PORT
 
 
@@ -38,8 +41,11 @@ class DesktopView:
         self._services = services
 
     async def serve(self, stay: Stay) -> None:
-        """Say when the desktop is there, in words; what follows is VNC's own."""
-        port = await self._services.ensure(stay.session, DESKTOP)
+        """Say when the desktop is there, in words; what follows is VNC's own.
+
+        A page that a person has just opened has it started. One that comes back by itself has not.
+        """
+        port = await self._services.ensure(stay.session, DESKTOP, starts=stay.query.get("start") == "1")
         upstream = await self._upstreams.open(stay.session, port, stay.place, stay.visitor, fresh=True)
         try:
             await stay.socket.send_text(_READY)

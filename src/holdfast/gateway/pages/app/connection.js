@@ -18,6 +18,7 @@ export class Connection {
   #failed = null;
   state = "connecting";
   wasWoken = false; // by a person, here; until we are connected
+  isWanted = true; // by a person, who has just opened the page or pressed a button; until we are connected
 
   // query(): what the socket is opened with. onState(state, detail), onWords(object), onBytes(ArrayBuffer).
   // silentMs: the other end says something this often; one that does not is gone.
@@ -45,7 +46,7 @@ export class Connection {
   // The other end has said what it needs to: we are there.
   connected() {
     this.#delay = FIRST_MS;
-    this.wasWoken = false;
+    this.wasWoken = this.isWanted = false;
     this.#say("connected");
   }
 
@@ -70,12 +71,13 @@ export class Connection {
 
   // A person tries once more.
   again() {
+    this.isWanted = true;
     this.state = "connecting";
     this.connect();
   }
 
   async wake() {
-    this.wasWoken = true;
+    this.wasWoken = this.isWanted = true;
     this.#say("waking");
     const found = await ask(WAKE, "POST", WAKE_MS);
     if (found.ok) this.connect();

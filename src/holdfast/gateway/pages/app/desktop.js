@@ -10,7 +10,7 @@ const screen = find("screen"), clip = find("clip"), clipText = find("clip-text")
 let desktop = null;
 
 const line = new Connection({
-  query: () => ({}),
+  query: () => (line.isWanted ? { start: 1 } : {}),
   onWords: (words) => words.ready && begin(line.raw),
   onBytes() {},
   onState(state, detail) {
