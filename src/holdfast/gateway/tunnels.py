@@ -7,9 +7,8 @@ import structlog
 
 from holdfast.concurrency import Bounded
 from holdfast.errors import BadInput, Forbidden, TunnelNotFound
-from holdfast.gateway.addresses import MOST_NAME, is_name, port_of
-from holdfast.gateway.links import PUBLIC
-from holdfast.records.gateway import HostHeader, TunnelRow
+from holdfast.gateway.addresses import port_of
+from holdfast.records.gateway import MOST_NAME, PUBLIC, HostHeader, TunnelRow, is_name
 from holdfast.sessions.service import SessionService
 from holdfast.store import TunnelStore
 
