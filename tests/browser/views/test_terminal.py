@@ -64,7 +64,7 @@ def test_what_is_typed_runs_and_what_it_says_appears(visit: Visit, site: Site) -
 
 def test_the_terminal_has_the_size_of_the_window(visit: Visit) -> None:
     page = opened(visit)
-    sizes = []
+    sizes: list[tuple[int, ...]] = []
     for width, height in ((900, 600), (640, 420)):
         page.set_viewport_size({"width": width, "height": height})
         wait_for(lambda: len(sizes) == 0 or len(rows(page)) < sizes[0][0], "the screen has changed")

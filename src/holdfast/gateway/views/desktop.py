@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import json
-from typing import Final, Protocol
+from typing import Final
 
 from holdfast.concurrency import cancel_and_wait, seen
 from holdfast.gateway.proxy.upstream import Upstream, Upstreams
+from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.views.stay import Stay
 from holdfast.sessions.session import Session
 
@@ -18,25 +19,8 @@ BY_HAND = frozenset({4, 5, 6, 255})
 _READY = json.dumps({"ready": True})
 
 
-class ServiceStarter(Protocol):
-    """Whoever knows how to start the services of a session."""
-
-    async def ensure(self, session: Session, name: str, /, *, starts: bool) -> int:
-        """Return the port of a service when it answers there; ``starts``: it is started if need be.
-
-        Raises an error that says why it does not run.
-        """
-
-
-class AlwaysThere:
-    """Starts nothing: the program is there by itself, or is not."""
-
-    async def ensure(self, session: Session, name: str, /, *, starts: bool) -> int:
-        return PORT
-
-
 class DesktopView:
-    def __init__(self, upstreams: Upstreams, services: ServiceStarter) -> None:
+    def __init__(self, upstreams: Upstreams, services: SessionServices) -> None:
         self._upstreams = upstreams
         self._services = services
 
@@ -45,13 +29,22 @@ class DesktopView:
 
         A page that a person has just opened has it started. One that comes back by itself has not.
         """
-        port = await self._services.ensure(stay.session, DESKTOP, starts=stay.query.get("start") == "1")
+        port = await self._port(stay.session, starts=stay.query.get("start") == "1")
         upstream = await self._upstreams.open(stay.session, port, stay.place, stay.visitor, fresh=True)
         try:
             await stay.socket.send_text(_READY)
             await _both_ways(stay, upstream)
         finally:
             self._upstreams.close(upstream)
+
+    async def _port(self, session: Session, *, starts: bool) -> int:
+        """Return the port of the desktop when it answers. Raises an error that says why it does not."""
+        declared = (one for one in session.record.spec.services if one.name == DESKTOP)
+        service = next(declared, None)
+        if service is None:
+            return PORT  # some program in the sandbox may have begun one by itself
+        await self._services.make_ready(session, service, starts=starts, patience=None)
+        return service.port
 
 
 async def _both_ways(stay: Stay, upstream: Upstream) -> None:

@@ -14,15 +14,18 @@ from holdfast.gateway.pages import Page
 from holdfast.gateway.pages.assets import Assets
 from holdfast.gateway.proxy.upstream import Upstreams
 from holdfast.gateway.proxy.websocket import Client
-from holdfast.gateway.views.desktop import DESKTOP, DesktopView, ServiceStarter
+from holdfast.gateway.services.engine import SessionServices
+from holdfast.gateway.views.desktop import DESKTOP, DesktopView
 from holdfast.gateway.views.page import ViewPage
 from holdfast.gateway.views.socket import OwnSocket
 from holdfast.gateway.views.stay import Stay
 from holdfast.gateway.views.terminal import TerminalView
+from holdfast.records.services import TERMINAL
 from holdfast.sessions.session import Session
 from holdfast.sessions.use.processes import Processes
 
-TERMINAL: Final = "terminal"
+VIEWS: Final = frozenset({TERMINAL, DESKTOP})
+"""Names that lead to a page of ours, in every session."""
 SOCKET = "/.holdfast/socket"
 STATE = "/.holdfast/state"
 WAKE = "/.holdfast/wake"
@@ -40,7 +43,7 @@ class Views:
         names: Names,
         processes: Processes,
         upstreams: Upstreams,
-        services: ServiceStarter,
+        services: SessionServices,
         clock: Callable[[], float],
     ) -> None:
         self.assets = Assets()

@@ -41,20 +41,21 @@ function begin(socket) {
   rfb.addEventListener("clipboard", ({ detail }) => (clipText.value = detail.text.slice(0, 1 << 20)));
 }
 
+const FAILURES = {
+  nothing_listens: ["No desktop is running", "This sandbox has none: its image has to contain one.", "Try again"],
+  service_stopped: ["The desktop was stopped", "Nobody used it, or it ended. What was open in it is gone.", "Start it"],
+};
+
 function failed({ code, message }) {
-  const isMissing = code === "nothing_listens";
+  const [title, text, label] = FAILURES[code] ?? ["The desktop could not be opened", plain(message, 300), "Try again"];
   show("failed");
-  tell(
-    isMissing ? "No desktop is running" : "The desktop could not be opened",
-    isMissing ? "Nothing in this sandbox offers one. Its image has to contain a desktop." : plain(message, 300),
-    "Try again",
-    () => {
-      hush();
-      show("connecting");
-      line.again();
-    },
-    true,
-  );
+  tell(title, text, label, again, true);
+}
+
+function again() {
+  hush();
+  show("connecting");
+  line.again();
 }
 
 clipButton.onclick = () => {
