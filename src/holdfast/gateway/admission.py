@@ -13,7 +13,7 @@ from holdfast.gateway.addresses import Place
 from holdfast.gateway.links import PUBLIC, digest
 from holdfast.gateway.proxy.headers import cookie_in
 from holdfast.gateway.rules import Asked, check_origin
-from holdfast.gateway.visits import Visits
+from holdfast.gateway.visits import Token, Visits
 from holdfast.records.gateway import LinkRow, VisitRow
 from holdfast.sessions.service import SessionService
 from holdfast.store import LinkStore
@@ -34,8 +34,8 @@ class Visitor:
     caller: Caller | None = None
     visit: VisitRow | None = None
     link: LinkRow | None = None
-    token: bool = False
-    """It came with a token in the address, which is good for a cookie."""
+    token: Token | None = None
+    """What the token in the address says, which is good for a cookie."""
 
     @property
     def by_program(self) -> bool:
@@ -66,7 +66,8 @@ class Admission:
             return Visitor(place.label, f"visit:{visit.id}", visit=visit)
         token = token_in(query)
         if token is not None:
-            return Visitor(place.label, f"token:{self._visits.check_token(place, token)}", token=True)
+            found = self._visits.check_token(place, token)
+            return Visitor(place.label, f"token:{found.subject}", token=found)
         raise Unauthorized(f"this address takes a link, a key or a token; {_HOW}")
 
     async def _by_key(self, place: Place, key: bytes) -> Visitor:
@@ -99,6 +100,8 @@ class Admission:
             return self._keys.knows(visitor.caller)
         if visitor.link is not None:
             return await self._public(place) is not None
+        if visitor.token is not None:
+            return self._visits.is_good(visitor.token)
         return visitor.visit is None or await self._visits.is_open(visitor.visit)
 
 

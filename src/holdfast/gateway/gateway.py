@@ -25,7 +25,7 @@ from holdfast.gateway.proxy.websocket import Client
 from holdfast.gateway.rules import Asked, asked
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
-from holdfast.gateway.visits import Visits
+from holdfast.gateway.visits import Token, Visits
 from holdfast.gateway.waking import Waking, is_on_purpose
 from holdfast.sessions.session import Session
 
@@ -106,8 +106,8 @@ class Gateway:
 
     async def _theirs(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         visitor = await self._admission.admit(place, request, scope["query_string"])
-        if visitor.token and request.is_navigation:
-            await self._exchange_token(place, visitor, request, scope, send)
+        if visitor.token is not None and request.is_navigation:
+            await self._exchange_token(place, visitor.token, request, scope, send)
             return
         target = await self._tunnels.target(place.session_id, visitor.label)
         session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
@@ -187,11 +187,11 @@ class Gateway:
         await _redirect(after, send, [(b"set-cookie", _cookie(cookie, request))])
 
     async def _enter_by_token(self, place: Place, request: Asked, bearer: bytes, send: Send) -> None:
-        scheme, _, token = bearer.partition(b" ")
+        scheme, _, text = bearer.partition(b" ")
         if scheme.lower() != b"bearer":
             raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
-        subject = self._visits.check_token(place, token.strip().decode("latin-1"))
-        cookie = await self._visits.begin(place, subject)
+        token = self._visits.check_token(place, text.strip().decode("latin-1"))
+        cookie = await self._visits.begin(place, token)
         self._telling.entered(place, "token")
         body = json.dumps({"entered": True}).encode()
         headers = [
@@ -202,9 +202,9 @@ class Gateway:
         ]
         await _send(200, headers, body, send)
 
-    async def _exchange_token(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, send: Send) -> None:
+    async def _exchange_token(self, place: Place, token: Token, request: Asked, scope: Scope, send: Send) -> None:
         """Take the token out of the address bar at once, and give a cookie for it."""
-        cookie = await self._visits.begin(place, visitor.name.removeprefix("token:"))
+        cookie = await self._visits.begin(place, token)
         self._telling.entered(place, "token")
         query = without_token(scope["query_string"]).decode("latin-1")
         path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")

@@ -1,6 +1,6 @@
 """Named tunnels, and which port of a session a name leads to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -10,6 +10,7 @@ from holdfast.errors import BadInput, Forbidden, TunnelNotFound
 from holdfast.gateway.addresses import MOST_NAME, is_name, port_of
 from holdfast.gateway.links import PUBLIC
 from holdfast.records.gateway import HostHeader, TunnelRow
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
 from holdfast.store import TunnelStore
 
@@ -20,6 +21,9 @@ REMEMBER_SECONDS = 3.0
 _REMEMBERED = 10_000
 SERVICES = frozenset({"ide", "desktop", "terminal"})
 """Names that are taken."""
+OFFERED = ("terminal",)
+"""Those that every session has."""
+NEW_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Tunnels:
         row = TunnelRow(session_id=session_id, name=name, port=port, host=host, created_at=self._clock())
         row = await self._store.put(row, owner=session.owner, most=MAX_TUNNELS)
         self._known.pop(session_id, None)
+        await self._names_of(session_id)  # so that ``labels_of_new`` knows it
         log.info("gateway.tunnel", session_id=session_id, name=name, port=port)
         return row
 
@@ -72,10 +77,23 @@ class Tunnels:
     async def list(self, session_id: str, /) -> list[TunnelRow]:
         return await self._store.of_session(session_id)
 
+    async def labels(self, session_id: str, /) -> Sequence[str]:
+        """Return the names by which a session is reached."""
+        return (*OFFERED, *await self._names_of(session_id))
+
+    async def labels_of_new(self, session: SessionRow, /) -> Sequence[str]:
+        """Do so for what a create has returned. One that is certainly new has no tunnels, and nothing is looked up."""
+        if session.id not in self._known and self._clock() - session.created_at < NEW_SECONDS:
+            return OFFERED
+        return await self.labels(session.id)
+
     def check_port(self, port: int) -> None:
         """Raise ``Forbidden`` for a port that leads to the daemon itself, and to no program of the session."""
-        if port in self._closed:
+        if self.is_closed(port):
             raise Forbidden(f"port {port} of a sandbox is its own way to the daemon; nobody comes in by it")
+
+    def is_closed(self, port: int) -> bool:
+        return port in self._closed
 
     async def target(self, session_id: str, label: str) -> Target:
         """Return what a label leads to. Raises ``TunnelNotFound``, or ``Forbidden`` for a port of ours."""

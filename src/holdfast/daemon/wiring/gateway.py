@@ -17,6 +17,7 @@ from holdfast.gateway.admission import Admission
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.links import Links
 from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.gateway.previews import Previews
 from holdfast.gateway.proxy.upstream import Upstreams
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.telling import Telling
@@ -62,7 +63,8 @@ def make_doors(
         metrics,
         time.time,
     )
-    return Doors(gateway, GatewayServices(links, tunnels, visits))
+    previews = Previews(store.threads, visits, tunnels, names, time.time, settings.thread_preview_port)
+    return Doors(gateway, GatewayServices(links, tunnels, visits, previews))
 
 
 def gateway_settings(config: Config) -> GatewaySettings:

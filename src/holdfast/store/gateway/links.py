@@ -101,8 +101,19 @@ class LinkStore:
 
         return await self._database.write(work)
 
-    async def begin_visit(self, row: VisitRow) -> None:
-        await self._database.write(lambda connection: connection.execute(sa.insert(visits).values(asdict(row))))
+    async def begin_visit(self, row: VisitRow, *, most: int) -> None:
+        """Add a visit. Of those of the session that came by no link, the newest ``most`` stay."""
+        mine = (visits.c.session_id == row.session_id, visits.c.link_id.is_(None))
+        newest = sa.select(visits.c.id).where(*mine).order_by(visits.c.created_at.desc(), visits.c.id).limit(most)
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(sa.insert(visits).values(asdict(row)))
+            count = connection.scalar(sa.select(sa.func.count()).select_from(visits).where(*mine))
+            if (count or 0) > most:
+                kept = connection.scalars(newest).all()
+                connection.execute(sa.delete(visits).where(*mine, visits.c.id.not_in(kept)))
+
+        await self._database.write(work)
 
     async def visit(self, id: str) -> VisitRow | None:
         query = sa.select(visits).where(visits.c.id == id)

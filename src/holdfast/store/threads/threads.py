@@ -38,6 +38,7 @@ from holdfast.store.threads.tables import NOT_DELETED, UNENDED, turns
 from holdfast.store.threads.tables import thread_channels as channels
 from holdfast.store.threads.tables import threads as table
 from holdfast.store.threads.watch import ThreadWatch
+from holdfast.vocabulary.preview_urls import split_token
 from holdfast.vocabulary.thread_keys import platform_of
 from holdfast.vocabulary.turn_events import TurnEvent
 
@@ -330,6 +331,18 @@ class ThreadStore:
     async def clear_error(self, lease: Lease) -> ThreadRow:
         """Note that it works again: no error, no failures."""
         return await self._change(lease, {"last_error": None, "resume_failures": 0}, ())
+
+    async def note_preview(
+        self, id: str, session_id: str, url: str, token: str | None = None, expires_at: float | None = None
+    ) -> None:
+        """Note where its sandbox can be seen, while that is its sandbox. No lease needed: nothing depends on it.
+
+        A token in the address (``?tkn=…``, as some providers have it) is taken out, and is the token if there is none.
+        """
+        url, found = split_token(url)
+        this = (table.c.id == id, table.c.session_id == session_id, table.c.deleted_at.is_(None))
+        values = {"preview_url": url, "preview_token": token or found, "preview_expires_at": expires_at}
+        await self._database.write(lambda connection: connection.execute(sa.update(table).where(*this).values(values)))
 
     async def touch(self, id: str, channel: str | None = None) -> None:
         """Note that somebody uses the thread without writing to it, as in a terminal. No lease needed.
