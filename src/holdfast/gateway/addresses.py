@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.records.gateway import is_name
+
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "holdfast.localhost")
 """Names that are always the daemon's own."""
 _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _PLACE = re.compile(r"([a-z0-9][a-z0-9-]*)--ses-([0-9a-z]{26})")
-_NAME = re.compile(r"[a-z](?:-?[a-z0-9])*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-MOST_NAME = 30
-"""A label of DNS has 63 characters; the session's id and the hyphens take 32, one is left over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +79,6 @@ def port_of(label: str) -> int | None:
     if not _PORT.fullmatch(label):
         return None
     return int(label) if int(label) < 65536 else None
-
-
-def is_name(text: str) -> bool:
-    """Say whether a tunnel or service may be called so."""
-    return len(text) <= MOST_NAME and _NAME.fullmatch(text) is not None
 
 
 def is_label(text: str) -> bool:

@@ -7,9 +7,9 @@ import structlog
 
 from holdfast.concurrency import Bounded
 from holdfast.errors import BadInput, Forbidden, TunnelNotFound
-from holdfast.gateway.addresses import MOST_NAME, is_name, port_of
-from holdfast.gateway.links import PUBLIC
-from holdfast.records.gateway import HostHeader, TunnelRow
+from holdfast.gateway.addresses import port_of
+from holdfast.records.gateway import MOST_NAME, PUBLIC, HostHeader, TunnelRow, is_name
+from holdfast.records.services import TERMINAL
 from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
 from holdfast.store import TunnelStore
@@ -21,8 +21,6 @@ REMEMBER_SECONDS = 3.0
 _REMEMBERED = 10_000
 SERVICES = frozenset({"ide", "desktop", "terminal"})
 """Names that are taken."""
-OFFERED = ("terminal",)
-"""Those that every session has."""
 NEW_SECONDS = 2.0
 
 
@@ -63,7 +61,7 @@ class Tunnels:
         row = TunnelRow(session_id=session_id, name=name, port=port, host=host, created_at=self._clock())
         row = await self._store.put(row, owner=session.owner, most=MAX_TUNNELS)
         self._known.pop(session_id, None)
-        await self._names_of(session_id)  # so that ``labels_of_new`` knows it
+        await self._names_of(session_id)  # so that ``labels_of`` knows it
         log.info("gateway.tunnel", session_id=session_id, name=name, port=port)
         return row
 
@@ -78,14 +76,16 @@ class Tunnels:
         return await self._store.of_session(session_id)
 
     async def labels(self, session_id: str, /) -> Sequence[str]:
-        """Return the names by which a session is reached."""
-        return (*OFFERED, *await self._names_of(session_id))
+        """Return the names by which a session is reached: of its services, and of its tunnels."""
+        return await self.labels_of(await self._sessions.get(session_id))
 
-    async def labels_of_new(self, session: SessionRow, /) -> Sequence[str]:
-        """Do so for what a create has returned. One that is certainly new has no tunnels, and nothing is looked up."""
+    async def labels_of(self, session: SessionRow, /) -> Sequence[str]:
+        """Return those of a session whose row is at hand. One that is certainly new has no tunnels, which saves a
+        look-up at each create."""
+        services = (TERMINAL, *(service.name for service in session.spec.services))
         if session.id not in self._known and self._clock() - session.created_at < NEW_SECONDS:
-            return OFFERED
-        return await self.labels(session.id)
+            return services
+        return tuple(dict.fromkeys((*services, *await self._names_of(session.id))))
 
     def check_port(self, port: int) -> None:
         """Raise ``Forbidden`` for a port that leads to the daemon itself, and to no program of the session."""
