@@ -24,6 +24,7 @@ VERBS = {
     "kill": "sessions.kill",
     "forward": "sessions.forward",
     "open": "sessions.open",
+    "tunnel": "sessions.tunnel",
     "cp": "sessions.cp",
     "sleep": "sessions.sleep",
     "wake": "sessions.wake",

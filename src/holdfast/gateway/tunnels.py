@@ -22,6 +22,7 @@ _REMEMBERED = 10_000
 SERVICES = frozenset({"ide", "desktop", "terminal"})
 """Names that are taken."""
 NEW_SECONDS = 2.0
+"""For so long a session certainly has no tunnels but those of this daemon's making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Tunnels:
         row = TunnelRow(session_id=session_id, name=name, port=port, host=host, created_at=self._clock())
         row = await self._store.put(row, owner=session.owner, most=MAX_TUNNELS)
         self._known.pop(session_id, None)
-        await self._names_of(session_id)  # so that ``labels_of`` knows it
+        await self._names_of(session_id)  # so that ``labels_of_new`` knows it
         log.info("gateway.tunnel", session_id=session_id, name=name, port=port)
         return row
 
@@ -80,12 +81,15 @@ class Tunnels:
         return await self.labels_of(await self._sessions.get(session_id))
 
     async def labels_of(self, session: SessionRow, /) -> Sequence[str]:
-        """Return those of a session whose row is at hand. One that is certainly new has no tunnels, which saves a
-        look-up at each create."""
-        services = (TERMINAL, *(service.name for service in session.spec.services))
+        """Return those of a session whose row is at hand."""
+        return tuple(dict.fromkeys((*_services_of(session), *await self._names_of(session.id))))
+
+    async def labels_of_new(self, session: SessionRow, /) -> Sequence[str]:
+        """Return those of a session that a create has returned. One that is certainly new has no tunnels, and nothing
+        is looked up."""
         if session.id not in self._known and self._clock() - session.created_at < NEW_SECONDS:
-            return services
-        return tuple(dict.fromkeys((*services, *await self._names_of(session.id))))
+            return _services_of(session)
+        return await self.labels_of(session)
 
     def check_port(self, port: int) -> None:
         """Raise ``Forbidden`` for a port that leads to the daemon itself, and to no program of the session."""
@@ -112,3 +116,7 @@ class Tunnels:
             rows = {row.name: row for row in await self._store.of_session(session_id)}
             known = self._known[session_id] = (self._clock(), rows)
         return known[1]
+
+
+def _services_of(session: SessionRow) -> Sequence[str]:
+    return (TERMINAL, *(service.name for service in session.spec.services))

@@ -47,7 +47,7 @@ def router(service: SessionService, gateway: GatewayServices, settings: ApiSetti
     ) -> Response:
         """Make a session, and return when it is active. Without a body, everything takes the daemon's defaults."""
         row = await service.create((body or SessionCreate()).request(), idempotency_key=key, caller=caller)
-        urls = gateway.urls(row.id, await gateway.tunnels.labels_of(row), request)
+        urls = gateway.urls(row.id, await gateway.tunnels.labels_of_new(row), request)
         return reply(SessionShown.of(row, urls=urls), 201, {"Location": f"/v1/sessions/{row.id}"})
 
     @routes.get("/v1/sessions", "List sessions", scope=READ, returns=SessionPage, fails=(422, 503))

@@ -12,7 +12,8 @@ from holdfast.errors import Conflict, LinkNotFound
 from holdfast.records.gateway import LinkRow, VisitRow
 from holdfast.records.machine import Status
 from holdfast.store.database.database import Database
-from holdfast.store.gateway.tables import links, tickets, tunnels, visits
+from holdfast.store.gateway.tables import links, tickets, visits
+from holdfast.store.gateway.tunnels import prune as prune_tunnels
 from holdfast.store.tables import sessions
 
 _THERE = sa.select(sessions.c.id).where(sessions.c.status != Status.DESTROYED)
@@ -152,7 +153,8 @@ class LinkStore:
         """Remove what has expired, and what belongs to sessions that are gone."""
 
         def work(connection: sa.Connection) -> None:
-            for table in (visits, links, tunnels):
+            prune_tunnels(connection)
+            for table in (visits, links):
                 connection.execute(sa.delete(table).where(table.c.session_id.not_in(_THERE)))
             connection.execute(sa.delete(visits).where(visits.c.expires_at <= now))
             connection.execute(sa.delete(tickets).where(tickets.c.expires_at <= now))

@@ -1,6 +1,7 @@
 """Rows of threads and their channels: look-ups, and every change that its lease guards."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast.records.threads import (
 )
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import THREAD, hold
+from holdfast.store.gateway import tunnels
 from holdfast.store.pages import Page, read_page
 from holdfast.store.tables import sessions
 from holdfast.store.threads import news, removal
@@ -238,7 +240,8 @@ class ThreadStore:
     ) -> ThreadRow:
         """Note which is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
 
-        ``sleep_state`` becomes ``awake`` or ``none``. What a former sandbox was given is forgotten.
+        ``sleep_state`` becomes ``awake`` or ``none``. What a former sandbox was given is forgotten; the names of its
+        ports are those of the next one.
         """
         given = None if session_id is None else sa.literal(session_id)
         lost = table.c.session_id.is_not(None) if given is None else table.c.session_id != given
@@ -254,10 +257,11 @@ class ThreadStore:
         }
 
         def work(connection: sa.Connection) -> ThreadRow:
+            before = connection.scalar(sa.select(table.c.session_id).where(table.c.id == lease.thread_id))
             gone = sa.case((lost, clock(connection)), else_=table.c.destroyed_at)
             entered = enter(connection, lease, events=events, **values, destroyed_at=gone)
             append(connection, entered, events, channel=channel, numbered=True)
-            return entered.row
+            return replace(entered.row, last_seq=tunnels.move(connection, entered, before))
 
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
