@@ -11,6 +11,7 @@ from holdfast.api.files.links import FileLinks
 from holdfast.callers.ring import KeyRing
 from holdfast.gateway.links import Links
 from holdfast.gateway.previews import Previews
+from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.tunnels import Tunnels
 from holdfast.gateway.visits import Visits
 from holdfast.images.store import ImageInfo
@@ -43,6 +44,7 @@ class GatewayServices:
     links: Links
     tunnels: Tunnels
     visits: Visits
+    services: SessionServices
     previews: Previews
 
     def urls(self, session_id: str, labels: Iterable[str], request: Request) -> dict[str, str]:

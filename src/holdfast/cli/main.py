@@ -25,6 +25,7 @@ VERBS = {
     "forward": "sessions.forward",
     "open": "sessions.open",
     "tunnel": "sessions.tunnel",
+    "service": "sessions.service",
     "cp": "sessions.cp",
     "sleep": "sessions.sleep",
     "wake": "sessions.wake",

@@ -69,7 +69,7 @@ def router(service: SessionService, gateway: GatewayServices, settings: ApiSetti
     @routes.get(SESSION, "Look at a session", scope=READ, returns=SessionShown, fails=(404, 410, 422, 503))
     async def get_session(session_id: SessionId, request: Request) -> Response:
         row = await service.get(session_id)
-        return reply(SessionShown.of(row, urls=gateway.urls(row.id, await gateway.tunnels.labels_of(row), request)))
+        return reply(SessionShown.of(row, urls=gateway.urls(row.id, await gateway.tunnels.labels(row.id), request)))
 
     @routes.get(
         f"{SESSION}/stats", "What a session uses", scope=READ, returns=StatsOut, fails=(404, 409, 410, 422, 503)

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 def command(
     session: str, target: str | None, ttl_seconds: int | None, public: bool, path: str, only_print: bool
 ) -> None:
-    """Open what listens at a port of a session in a browser. A thread's key stands for its sandbox; without a port,
-    its preview is opened.
+    """Open what listens at a port of a session, or one of its services, in a browser. A service is started first.
+
+    A thread's key stands for its sandbox; without a port, the thread's preview is opened.
 
     The link is printed. It is good once: the browser that opens it stays in for as long as it is used.
 
     \b
     holdfast open ID 3000
+    holdfast open ID ide            # a service, which `holdfast service ls ID` shows
     holdfast open ID web            # a tunnel: a port that was given a name
     holdfast open KEY               # the preview of a thread
     """
@@ -41,6 +43,8 @@ def command(
         else:
             found, label = await find_session(client, session), target
         place = int(label) if label.isdigit() else label
+        if isinstance(place, str) and any(one.name == place for one in await found.services.list()):
+            await found.services.start(place)
         return await found.links.create(place, ttl_seconds=ttl_seconds, public=public, path=path)
 
     link = ask(run)
