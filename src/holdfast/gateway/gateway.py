@@ -82,14 +82,14 @@ class Gateway:
     def hang_up(self) -> None:
         """End what stays open: the daemon stops."""
         for one in list(self._upstreams.in_use):
-            self._upstreams.close(one)
+            self._upstreams.cut(one)
 
     async def _look_round(self) -> None:
         """Hang up on those who may not be here any more, and where the session has gone to sleep."""
         for one in list(self._upstreams.in_use):
             awake = self._waking.is_awake(one.session)
             if not awake or not await self._admission.is_still_in(one.place, one.visitor):
-                self._upstreams.close(one)
+                self._upstreams.cut(one)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -100,6 +100,8 @@ class Gateway:
         assert place is not None, "the dispatcher has looked"
         request = asked(scope["method"], self._origin(scope, host), scope["headers"])
         try:
+            if scope["method"] == "TRACE":
+                raise BadRequest("TRACE is not carried into sandboxes")
             if scope["path"].startswith(OURS):
                 await self._ours(place, request, scope, receive, send)
             else:
@@ -176,6 +178,8 @@ class Gateway:
     # -- our own pages -------------------------------------------------------------------------------------------------
 
     async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.is_ambiguous:
+            raise BadRequest("a header that says who asks, or from where, came twice")
         if scope["path"] != ENTER:
             raise NotFound("there is nothing at this address")
         bearer = request.headers.get(b"authorization")

@@ -58,8 +58,8 @@ class Previews:
         url = self._names.url(place, asked_at) + "/"
         kept = self._still_good(place, view.row.preview_token)
         if kept is not None:
-            return _with_preview(view, url, view.row.preview_token, kept.expires_at)
-        token = Token(view.row.owner, caller.key_id, float(int(self._clock() + PREVIEW_SECONDS)))
+            return _with_preview(view, url, view.row.preview_token, kept.until)
+        token = Token(view.row.owner, float(int(self._clock() + PREVIEW_SECONDS)), caller.key_id)
         signed = self._visits.make_token(place, token)
         log.info(
             "gateway.preview",
@@ -70,10 +70,10 @@ class Previews:
             key=caller.name,
         )
         try:
-            await self._threads.note_preview(view.row.id, place.session_id, url, signed, token.expires_at)
+            await self._threads.note_preview(view.row.id, place.session_id, url, signed, token.until)
         except (Unavailable, DiskFull) as error:  # it is as good as any, only nobody else gets it
             log.warning("gateway.preview.not_kept", thread_id=view.row.id, code=error.code)
-        return _with_preview(view, url, signed, token.expires_at)
+        return _with_preview(view, url, signed, token.until)
 
     def _place(self, view: ThreadView) -> Place | None:
         port = view.options.preview_port or self._default_port
@@ -89,7 +89,7 @@ class Previews:
             found = self._visits.check_token(place, token)
         except HoldfastError:
             return None
-        return found if found.expires_at - self._clock() >= LEFT_SECONDS else None
+        return found if found.until - self._clock() >= LEFT_SECONDS else None
 
 
 def _with_preview(view: ThreadView, url: str | None, token: str | None, expires_at: float | None) -> ThreadView:

@@ -112,7 +112,7 @@ async def test_a_link_that_is_revoked_elsewhere_is_worth_nothing_soon(one: House
 
 
 async def test_a_token_with_a_label_is_good_there_only(one: House) -> None:
-    token = Token("ada", None, one.clock.now + 60)
+    token = Token("ada", one.clock.now + 60)
     signed = one.visits.make_token(PLACE, token)
     assert one.visits.check_token(PLACE, signed) == token
     for other in (Place("3001", PLACE.session_id), Place("web", PLACE.session_id), Place("3000", "ses_" + "b" * 26)):
@@ -149,7 +149,7 @@ async def test_claims_that_are_not_good(one: House, claims: dict[str, object]) -
 
 async def test_a_token_ends_with_its_key_and_so_does_the_visit(one: House) -> None:
     view, _ = await one.keys.add("ada", Scope.USE, owner=None, max_sessions=None)
-    token = Token("ada", view.id, one.clock.now + 60)
+    token = Token("ada", one.clock.now + 60, view.id)
     signed = one.visits.make_token(PLACE, token)
     cookie = await one.visits.begin(PLACE, one.visits.check_token(PLACE, signed))
     assert await one.visits.find(PLACE, cookie) is not None and one.visits.is_good(token)
@@ -166,7 +166,7 @@ async def test_visits_by_tokens_are_bounded(one: House, monkeypatch: pytest.Monk
     cookies = []
     for _ in range(5):
         one.clock.now += 1
-        cookies.append(await one.visits.begin(PLACE, Token("ada", None, one.clock.now + 60)))
+        cookies.append(await one.visits.begin(PLACE, Token("ada", one.clock.now + 60)))
     one.clock.now += REMEMBER_SECONDS
     still = [await one.visits.find(PLACE, cookie) is not None for cookie in (by_link, *cookies)]
     assert still == [True, False, False, True, True, True]

@@ -57,7 +57,7 @@ def make_doors(
     services = SessionServices(sessions, tunnels.check_port, ServiceMetrics(registry))
     gateway = Gateway(
         names,
-        Admission(store.links, visits, keys, sessions, public_links=settings.public_links),
+        Admission(visits, keys, sessions, public_links=settings.public_links),
         visits,
         tunnels,
         Waking(sessions),

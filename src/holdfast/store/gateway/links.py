@@ -70,6 +70,11 @@ class LinkStore:
 
     # -- visits --------------------------------------------------------------------------------------------------------
 
+    async def is_link(self, secret_hash: str) -> bool:
+        """Say whether there is a link with this secret, whatever has become of it."""
+        query = sa.select(links.c.id).where(links.c.secret_hash == secret_hash)
+        return await self._database.read(lambda connection: connection.execute(query).first() is not None)
+
     async def redeem(
         self, secret_hash: str, *, session_id: str, label: str, visit_id: str, now: float, until: float
     ) -> VisitRow | None:
