@@ -29,7 +29,7 @@ from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
 from holdfast.gateway.views.stay import Stay
 from holdfast.gateway.views.views import STATE, WAKE, Views
-from holdfast.gateway.visits import Visits
+from holdfast.gateway.visits import Token, Visits
 from holdfast.gateway.waking import PATIENCE_SECONDS, Waking, is_on_purpose
 from holdfast.records.services import ServiceSpec
 from holdfast.sessions.session import Session
@@ -88,14 +88,14 @@ class Gateway:
     def hang_up(self) -> None:
         """End what stays open: the daemon stops."""
         for one in list(self._upstreams.in_use):
-            self._upstreams.close(one)
+            self._upstreams.cut(one)
         self._views.hang_up()
 
     async def _look_round(self) -> None:
         """Hang up on those who may not be here any more, and where the session has gone to sleep."""
         for one in list(self._upstreams.in_use):
             if not await self._may_stay(one):
-                self._upstreams.close(one)
+                self._upstreams.cut(one)
         for stay in list(self._views.stays):
             if not await self._may_stay(stay):
                 stay.socket.end()
@@ -112,6 +112,8 @@ class Gateway:
         assert place is not None, "the dispatcher has looked"
         request = asked(scope["method"], self._origin(scope, host), scope["headers"])
         try:
+            if scope["method"] == "TRACE":
+                raise BadRequest("TRACE is not carried into sandboxes")
             if scope["path"].startswith(OURS):
                 await self._ours(place, request, scope, receive, send)
             else:
@@ -122,8 +124,8 @@ class Gateway:
 
     async def _theirs(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         visitor = await self._admission.admit(place, request, scope["query_string"])
-        if visitor.token and request.is_navigation:
-            await self._exchange_token(place, visitor, request, scope, send)
+        if visitor.token is not None and request.is_navigation:
+            await self._exchange_token(place, visitor.token, request, scope, send)
             return
         is_view = visitor.label in self._views
         page = self._views.page(visitor.label, host_of(scope), scope["method"], scope["path"]) if is_view else None
@@ -206,6 +208,8 @@ class Gateway:
     # -- our own pages -------------------------------------------------------------------------------------------------
 
     async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.is_ambiguous:
+            raise BadRequest("a header that says who asks, or from where, came twice")
         path = scope["path"]
         if path.startswith(ASSETS) and request.method in ("GET", "HEAD"):
             await self._send_asset(path, request, send)
@@ -262,11 +266,11 @@ class Gateway:
         await _redirect(after, send, [(b"set-cookie", _cookie(cookie, request))])
 
     async def _enter_by_token(self, place: Place, request: Asked, bearer: bytes, send: Send) -> None:
-        scheme, _, token = bearer.partition(b" ")
+        scheme, _, text = bearer.partition(b" ")
         if scheme.lower() != b"bearer":
             raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
-        subject = self._visits.check_token(place, token.strip().decode("latin-1"))
-        cookie = await self._visits.begin(place, subject)
+        token = self._visits.check_token(place, text.strip().decode("latin-1"))
+        cookie = await self._visits.begin(place, token)
         self._telling.entered(place, "token")
         body = json.dumps({"entered": True}).encode()
         headers = [
@@ -277,9 +281,9 @@ class Gateway:
         ]
         await _send(200, headers, body, send)
 
-    async def _exchange_token(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, send: Send) -> None:
+    async def _exchange_token(self, place: Place, token: Token, request: Asked, scope: Scope, send: Send) -> None:
         """Take the token out of the address bar at once, and give a cookie for it."""
-        cookie = await self._visits.begin(place, visitor.name.removeprefix("token:"))
+        cookie = await self._visits.begin(place, token)
         self._telling.entered(place, "token")
         query = without_token(scope["query_string"]).decode("latin-1")
         path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")

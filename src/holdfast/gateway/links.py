@@ -7,7 +7,7 @@ expires or is revoked.
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -105,6 +105,10 @@ class Links:
     def address(self, session_id: str, label: str, asked_at: str) -> str:
         """Return the address of a label, which takes a key, a cookie or a token to use."""
         return self._names.url(Place(label, session_id), asked_at) + "/"
+
+    def addresses(self, session_id: str, labels: Iterable[str], asked_at: str) -> dict[str, str]:
+        """Return the address of each label, by label."""
+        return {label: self.address(session_id, label, asked_at) for label in labels}
 
     async def list(self, session_id: str, /) -> list[LinkRow]:
         """Return the links of a session that can still be used, or were used and let somebody in."""

@@ -198,7 +198,9 @@ def test_a_port_with_a_name(site: Site, daemon: DaemonProcess) -> None:
     assert site.api("DELETE", "/tunnels/web").status_code == 204
     assert site.by_key("/", label="web").json()["error"]["code"] == "tunnel_not_found"
     with daemon.client() as client:
-        found = client.get("/v1/events", params={"session_id": site.session_id, "kind": "tunnels"}).json()["events"]
+        found = client.get(
+            "/v1/events", params={"session_id": site.session_id, "kind": "tunnels", "follow": "false"}
+        ).json()["events"]
     assert [[one["name"] for one in event["data"]["tunnels"]] for event in found] == [["web"], ["web"], []]
 
 
@@ -212,7 +214,7 @@ def test_visitors_are_told_of(site: Site, daemon: DaemonProcess) -> None:
     site.ask("/", headers={"Cookie": "__Host-hf=wrong"})
     site.go("/page", cookie=site.enter(name="told-of"))
     with daemon.client() as client:
-        kinds = {"session_id": site.session_id, "kind": ["gateway.opened", "gateway.refused"]}
+        kinds = {"session_id": site.session_id, "kind": ["gateway.opened", "gateway.refused"], "follow": "false"}
 
         def told() -> bool:
             found = client.get("/v1/events", params=kinds).json()["events"]
