@@ -26,12 +26,16 @@ _DEPTH = 8
 _FILE_BYTES = 64 << 20
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
+_PACKAGE_RULE = "a Debian package: git, or git=1:2.39.5-0+deb12u1"
 _PIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+")
 _NPM = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*@\d+\.\d+\.\d+[0-9A-Za-z.+-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _MODE = re.compile(r"0?[0-7]{3}")
-_KEYS = ("from", "name", "suite", "variant", "packages", "pip", "npm", "files", "env", "commands", "user", "services")
+_KEYS = (
+    *("from", "name", "suite", "variant", "packages", "build_packages", "pip", "npm"),
+    *("files", "env", "commands", "user", "services"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class Recipe:
     suite: str = ""
     variant: Variant = "apt"
     packages: Sequence[str] = ()
+    build_packages: Sequence[str] = ()
+    """There while it is built, and removed in the end with all that came with them."""
     pip: Sequence[str] = ()
     npm: Sequence[str] = ()
     files: Sequence[RecipeFile] = ()
@@ -77,6 +83,7 @@ class Recipe:
             "env": dict(self.env),
             "commands": list(self.commands),
             "user": self.user,
+            **({"build_packages": list(self.build_packages)} if self.build_packages else {}),
             **({"services": services_to_wire(self.services)} if self.services else {}),
         }
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
@@ -146,7 +153,8 @@ class _Reader:
             parent=parent,
             suite=parent.suite if parent else self._text("suite", "bookworm", self._fits(_SUITE, "such as bookworm")),
             variant=parent.variant if parent else self._variant(),
-            packages=self._list("packages", self._fits(_PACKAGE, "a Debian package: git, or git=1:2.39.5-0+deb12u1")),
+            packages=self._list("packages", self._fits(_PACKAGE, _PACKAGE_RULE)),
+            build_packages=self._build_packages(parent),
             pip=self._list("pip", self._fits(_PIP, "pinned: name==1.2.3")),
             npm=self._list("npm", self._fits(_NPM, "pinned: name@1.2.3")),
             files=self._files(),
@@ -161,6 +169,11 @@ class _Reader:
         if value not in get_args(Variant):
             raise self._wrong("variant", f"must be one of {', '.join(get_args(Variant))}")
         return cast(Variant, value)
+
+    def _build_packages(self, parent: Recipe | None) -> list[str]:
+        if parent is None and "build_packages" in self._table:
+            raise self._wrong("build_packages", "is for a recipe with a from; take base")
+        return self._list("build_packages", self._fits(_PACKAGE, _PACKAGE_RULE))
 
     def _files(self) -> list[RecipeFile]:
         entries = self._table.get("files", [])
