@@ -16,17 +16,19 @@ from holdfast.gateway.admission import Admission, Visitor, without_token
 from holdfast.gateway.links import ENTER, local_path
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.pages import ENTER as ENTER_PAGE
-from holdfast.gateway.pages import WAITING, Page, problem
+from holdfast.gateway.pages import STARTING, WAITING, Page, problem
 from holdfast.gateway.proxy import websocket
 from holdfast.gateway.proxy.headers import COOKIE
 from holdfast.gateway.proxy.http import Errand, HttpProxy
 from holdfast.gateway.proxy.upstream import Upstreams
 from holdfast.gateway.proxy.websocket import Client
 from holdfast.gateway.rules import Asked, asked
+from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
 from holdfast.gateway.visits import Visits
-from holdfast.gateway.waking import Waking, is_on_purpose
+from holdfast.gateway.waking import PATIENCE_SECONDS, Waking, is_on_purpose
+from holdfast.records.services import ServiceSpec
 from holdfast.sessions.session import Session
 
 log = structlog.get_logger(__name__)
@@ -47,6 +49,7 @@ class Gateway:
         visits: Visits,
         tunnels: Tunnels,
         waking: Waking,
+        services: SessionServices,
         upstreams: Upstreams,
         telling: Telling,
         metrics: GatewayMetrics,
@@ -57,6 +60,7 @@ class Gateway:
         self._visits = visits
         self._tunnels = tunnels
         self._waking = waking
+        self._services = services
         self._upstreams = upstreams
         self._proxy = HttpProxy(upstreams)
         self._telling = telling
@@ -68,7 +72,7 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         looking = asyncio.create_task(every(LOOK_SECONDS, self._look_round, on_failure="gateway.look.failed"))
         try:
-            async with self._visits.running():
+            async with self._visits.running(), self._services.running():
                 yield
         finally:
             self.hang_up()
@@ -114,10 +118,26 @@ class Gateway:
         if session is None:
             await _send_page(503, WAITING, send, [(b"retry-after", b"1")])
             return
+        if target.service is not None and not await self._is_up(session, target.service, request, visitor):
+            await _send_page(503, STARTING, send, [(b"retry-after", b"1")])
+            return
         errand = self._errand(place, visitor, session, target, scope)
         on_purpose = is_on_purpose(request, by_program=visitor.by_program)
         with session.in_use() if on_purpose else contextlib.nullcontext():
             await self._proxy.carry(errand, scope, receive, send)
+
+    async def _is_up(self, session: Session, service: ServiceSpec, request: Asked, visitor: Visitor) -> bool:
+        """Start a service for somebody who goes to its page, or asks with a key; False where a person had better wait
+        at a page of ours.
+
+        What a page asks for in the background starts nothing, not even by a POST: the page of a service that nobody
+        looks at any more would keep it running.
+        """
+        if self._services.is_ready(session, service):
+            return True
+        starts = visitor.by_program or request.is_navigation
+        patience = PATIENCE_SECONDS if starts and not visitor.by_program else None
+        return await self._services.make_ready(session, service, starts=starts, patience=patience)
 
     def _errand(self, place: Place, visitor: Visitor, session: Session, target: Target, scope: Scope) -> Errand:
         self._telling.opened(place, visitor, session)
@@ -143,6 +163,8 @@ class Gateway:
             target = await self._tunnels.target(place.session_id, visitor.label)
             session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
             assert session is not None, "only a page waits"
+            if target.service is not None:
+                await self._is_up(session, target.service, request, visitor)
             errand = self._errand(place, visitor, session, target, scope)
             await websocket.carry(self._upstreams, errand, scope, client, lambda: session.touch(self._clock()))
         except HoldfastError as error:

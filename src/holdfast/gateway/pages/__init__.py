@@ -68,6 +68,13 @@ WAITING = _page(
     refresh=1,
 )
 
+STARTING = _page(
+    "Starting",
+    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>",
+    policy="form-action 'none'",
+    refresh=1,
+)
+
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."
 PROBLEMS = {
     "unauthorized": _problem("You need a link to come in", "This address leads into a private sandbox.", _ASK),
@@ -82,6 +89,27 @@ PROBLEMS = {
     "tunnel_not_found": _problem(
         "Nothing has this name", "The sandbox has no tunnel or service of this name.", "Check the address."
     ),
+    "service_not_found": _problem(
+        "The sandbox does not have this",
+        "Its image declares no service of this name.",
+        "Make a sandbox from an image that does.",
+    ),
+    "service_failed": _problem(
+        "It did not start, or has died",
+        "A service of this sandbox failed.",
+        "What it wrote is in its log: <code>holdfast service log</code>. Reload this page to start it again.",
+    ),
+    "service_keeps_failing": _problem(
+        "It keeps failing",
+        "A service of this sandbox has failed several times in a row, and is left alone for some minutes.",
+        "What it wrote is in its log: <code>holdfast service log</code>.",
+    ),
+    "service_needs_memory": _problem(
+        "The sandbox is too small for this",
+        "The service needs more memory than the sandbox may use.",
+        "Make a sandbox with more memory.",
+    ),
+    "service_stopped": _problem("It is stopped", "It starts when somebody opens its page.", "Reload this page."),
     "nothing_listens": _problem(
         "Nothing is running here yet",
         "The sandbox is there, but no program listens at this port.",
