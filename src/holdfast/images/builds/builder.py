@@ -68,6 +68,9 @@ class Builder:
         name = canonical(name)
         self._store.check_name(name)
         self._refuse_foreign(name, replace)
+        present = self._store.info(name)
+        if not rebuild and present is not None and present.recipe == recipe.digest:
+            return Built(present, cached=True)  # also if one that it builds upon was removed
         self._store.sweep()
         deadline = time.monotonic() + self._seconds
         for parent in recipe.chain()[:-1]:

@@ -42,6 +42,35 @@ def test_the_agents_recipe_has_its_tools() -> None:
     assert names == {"opencode-ai", "@earendil-works/pi-coding-agent", "sandbox-agent", "bun"}
 
 
+def test_several_recipes_in_one_image(tmp_path: Path) -> None:
+    found = load(write(tmp_path, 'from = "agent"\nwith = ["ide", "browser", "desktop"]\nenv = { DISPLAY = ":9" }'))
+    names = [one.name for one in found.chain()]
+    agent = [one.name for one in load("agent").chain()]
+    assert names == [*agent, "agent-ide", "agent-ide-desktop", "agent-ide-desktop-browser", "mine"]
+    assert [one.digest for one in found.chain()[: len(agent)]] == [one.digest for one in load("agent").chain()]
+    assert found.services == (*load("ide").services, *load("browser").services)
+    assert found.env == {**load("browser").env, "DISPLAY": ":9"}
+    ide = found.chain()[len(agent)]
+    assert (ide.commands, ide.files, ide.build_packages) == (
+        load("ide").commands,
+        load("ide").files,
+        load("ide").build_packages,
+    )
+    assert ide.digest != load("ide").digest, "it is another image"
+    plain = load(write(tmp_path, 'from = "agent"\nenv = { DISPLAY = ":9" }'))
+    assert plain.digest != found.digest
+
+
+def test_recipes_that_do_not_go_together(tmp_path: Path) -> None:
+    write(tmp_path, 'suite = "trixie"', "other.toml")
+    write(tmp_path, 'from = "node"\n[services.web]\ncommand = "x"\nport = 8765', "web.toml")
+    assert "with: takes a from" in refuse(write(tmp_path, 'with = ["ide"]'))
+    assert "with[0]: other begins with nothing" in refuse(write(tmp_path, 'from = "base"\nwith = ["./other.toml"]'))
+    assert "port: another service has 8765" in refuse(write(tmp_path, 'from = "ide"\nwith = ["./web.toml"]'))
+    assert "comes back to itself" in refuse(write(tmp_path, 'from = "base"\nwith = ["./mine.toml"]'))
+    assert "there is no recipe absent" in refuse(write(tmp_path, 'from = "base"\nwith = ["absent"]'))
+
+
 def test_services_that_ship() -> None:
     (ide,), (desktop,), (browser,) = (load(name).services for name in ("ide", "desktop", "browser"))
     assert (ide.name, ide.port, ide.ready, ide.idle_seconds, ide.memory_mb) == ("ide", 8765, "/healthz", 1800, 1536)
