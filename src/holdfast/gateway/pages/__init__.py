@@ -34,6 +34,7 @@ def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | N
     rules = [
         "default-src 'none'",
         f"style-src {_hash(_STYLE)}",
+        "img-src data:",  # the icon: without one, browsers would ask for /favicon.ico
         "base-uri 'none'",
         policy,
         f"script-src {scripts}" if scripts else "",
