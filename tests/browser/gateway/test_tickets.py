@@ -45,13 +45,11 @@ def page(site: BrowserSite, tab: Tab) -> Tab:
 def routes(site: BrowserSite) -> dict[str, dict[str, object]]:
     """Return each WebSocket of the API: what to say there, and what to hear."""
     there = f"/v1/sessions/{site.session_id}"
-    process = site.api("POST", "/processes", {"argv": ["sh", "-c", "echo from-a-process; sleep 60"]}).json()["id"]
     request = "GET /page HTTP/1.0\r\nHost: x\r\n\r\n"
-    command = {"binary": "echo typed-$((6*7))\n"}
     return {
-        f"{there}/terminal?rows=20&cols=80": {"send": [command], "until": "typed-42"},
-        f"{there}/processes/{process}/ws": {"until": "from-a-process"},
+        f"{there}/terminal?rows=20&cols=80": {"send": [{"binary": "echo typed-$((6*7))\n"}], "until": "typed-42"},
         f"{there}/ports/3000/tunnel": {"send": [{"binary": request}], "until": "inside"},
+        "/v1/threads/web:tickets/ws": {"send": [{"text": "no command"}], "until": "bad_input"},
     }
 
 
