@@ -36,6 +36,7 @@ def _page(
     rules = [
         "default-src 'none'",
         f"style-src {_hash(_STYLE)}",
+        "img-src data:",  # the icon: without one, browsers would ask for /favicon.ico
         "base-uri 'none'",
         policy,
         f"script-src {scripts}" if scripts else "",
