@@ -9,6 +9,7 @@ from unittest import SkipTest
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.costs import Costs
 from support.servers.dockerd import DockerSocket, docker_daemon, unusable_dockerd
 
 HERE = Path(__file__).parent
@@ -61,7 +62,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=int, default=0, help="show the N files that cost most (see support/costs.py)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if shown := config.getoption("costs"):
+        config.pluginmanager.register(Costs(shown))
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(StopAtBrokenFiles())
 
