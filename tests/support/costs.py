@@ -5,7 +5,7 @@ have ended and were waited for: what a sandbox uses after its runtime has let go
 """
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 
 import pytest
@@ -22,8 +22,8 @@ class Costs:
     def __init__(self, shown: int) -> None:
         self._shown = shown
         self._before = 0.0
-        self._processor: Counter[str] = Counter()
-        self._clock: Counter[str] = Counter()
+        self._processor: dict[str, float] = defaultdict(float)
+        self._clock: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -42,16 +42,19 @@ class Costs:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        of_file = dict(report.user_properties)
         file = report.nodeid.partition("::")[0]
-        self._processor[file] += of_file.get(PROCESSOR, 0)
-        self._clock[file] += of_file.get(CLOCK, 0)
+        for name, value in report.user_properties:
+            if name in (PROCESSOR, CLOCK):
+                counter = self._processor if name == PROCESSOR else self._clock
+                counter[file] += float(str(value))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        dearest = [file for file, spent in self._processor.most_common() if max(spent, self._clock[file]) >= ENOUGH]
+        cost = sorted(self._processor.items(), key=lambda item: item[1], reverse=True)
+        dearest = [file for file, spent in cost if max(spent, self._clock[file]) >= ENOUGH]
         if not dearest:
             return
-        total = f"{self._processor.total():.0f} s of the processor, {self._clock.total():.0f} s by the clock"
+        processor, clock = sum(self._processor.values()), sum(self._clock.values())
+        total = f"{processor:.0f} s of the processor, {clock:.0f} s by the clock"
         terminalreporter.section(f"dearest files, of {total}")
         for file in dearest[: self._shown]:
             terminalreporter.write_line(f"{self._processor[file]:8.1f} s  {self._clock[file]:8.1f} s  {file}")

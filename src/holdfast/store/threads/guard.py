@@ -45,6 +45,11 @@ def clock(connection: sa.Connection) -> sa.ColumnElement[float]:
     return sa.literal(time.time(), sa.Double)
 
 
+def read_clock(connection: sa.Connection) -> float:
+    """Ask the one clock what time it is."""
+    return connection.execute(sa.select(clock(connection))).scalar_one()
+
+
 def thread_row(found: sa.Row[tuple[object, ...]]) -> ThreadRow:
     return ThreadRow(**found._mapping)
 
