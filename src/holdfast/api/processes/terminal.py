@@ -6,7 +6,6 @@ when the program has ended, and ``{"error": {…}}`` when something else has. A 
 client is gone, and another attaches to it by its id, from any offset that is still kept.
 """
 
-import asyncio
 import contextlib
 import json
 from typing import Annotated
@@ -18,7 +17,7 @@ from holdfast.api.wire.common import checked_session_id
 from holdfast.api.wire.models import Request
 from holdfast.api.wire.routes import SESSION, USE, Routes
 from holdfast.api.wire.websockets import accepted
-from holdfast.concurrency import cancel_and_wait, seen
+from holdfast.concurrency import until_one_ends
 from holdfast.errors import BadInput
 from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
@@ -89,15 +88,7 @@ class _Conversation:
         self._attachment = Attachment()
 
     async def run(self, offset: int) -> None:
-        showing = seen(asyncio.ensure_future(self._show(offset)))
-        typing = seen(asyncio.ensure_future(self._type()))
-        try:
-            await asyncio.wait([showing, typing], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel_and_wait(showing, typing)
-        for task in (showing, typing):
-            if not task.cancelled():
-                task.result()
+        await until_one_ends(self._show(offset), self._type())
 
     async def _show(self, offset: int) -> None:
         """Send the client what the program writes."""
