@@ -162,7 +162,7 @@ def _wait(process: "subprocess.Popen[bytes]", watch: _Watch) -> None:
 
 
 def _read(layout: Path) -> tuple[str, dict[str, str]]:
-    """The digest and the environment of the only image in a layout."""
+    """Return the digest and the environment of the only image in a layout."""
     try:
         digest = _json(layout / "index.json")["manifests"][0]["digest"]
         config = _json(_blob(layout, _json(_blob(layout, digest))["config"]["digest"]))

@@ -94,7 +94,7 @@ class SessionStore:
         return await self._write(work, tell)
 
     async def get(self, id: str) -> SessionRow:
-        """The row; raises ``SessionNotFound``."""
+        """Return the row; raises ``SessionNotFound``."""
         return await self._database.read(lambda connection: get(connection, id))
 
     async def owner(self, id: str) -> str:
@@ -122,7 +122,7 @@ class SessionStore:
         return await self._database.rows(query, SessionRow)
 
     async def by_status(self, statuses: Collection[str], *, node: str) -> list[SessionRow]:
-        """Every row of this node in one of ``statuses``, oldest first."""
+        """Return every row of this node in one of ``statuses``, oldest first."""
         mine = SELECT.where(table.c.status.in_(statuses), table.c.node == node)
         return await self._database.rows(mine.order_by(table.c.id), SessionRow)
 
@@ -244,7 +244,7 @@ class SessionStore:
         return await self._database.write(lambda connection: connection.execute(old).rowcount)
 
     async def referenced_images(self, *, node: str) -> set[str]:
-        """The images of this node's live sessions and of its snapshots: these may not be deleted."""
+        """Return the images of this node's live sessions and of its snapshots: these may not be deleted."""
         of_sessions = sa.select(table.c.image).where(table.c.status.in_(LIVE), table.c.node == node)
         query = of_sessions.union(sa.select(snapshot_table.c.image).where(snapshot_table.c.node == node))
         return await self._database.read(lambda connection: set(connection.scalars(query)))
@@ -258,7 +258,7 @@ def _at_most(value: sa.ColumnElement[float], most: float | sa.ColumnElement[floa
 
 
 def _later(column: sa.Column[float], value: sa.BindParameter[float]) -> sa.Case[float]:
-    """The greater of the two: ``max`` and ``GREATEST`` in words that both databases know."""
+    """Return the greater of the two: ``max`` and ``GREATEST`` in words that both databases know."""
     return sa.case((column < value, value), else_=column)
 
 

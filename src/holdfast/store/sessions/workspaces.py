@@ -104,7 +104,7 @@ def no_workspace(reference: str) -> WorkspaceNotFound:
 
 
 def take(connection: sa.Connection, wish: WorkspaceWish, row: SessionRow) -> str:
-    """The id of the workspace for this row, inside the transaction of its insert, which holds the lock."""
+    """Return the id of the workspace for this row, inside the transaction of its insert, which holds the lock."""
     query = _SELECT.where(table.c.owner == row.owner, table.c.name == wish.name)
     found = connection.execute(query).one_or_none()
     if found is None:
