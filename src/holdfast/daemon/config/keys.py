@@ -178,7 +178,7 @@ PLACES: Final[Mapping[str, str]] = {key.place: name for name, key in KEYS.items(
 
 
 def is_section(name: str) -> bool:
-    """Whether settings stand under this name: ``sessions``, or ``sessions.ceilings``."""
+    """Say whether settings stand under this name: ``sessions``, or ``sessions.ceilings``."""
     return any(place.startswith(f"{name}.") for place in PLACES)
 
 

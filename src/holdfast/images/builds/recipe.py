@@ -95,13 +95,13 @@ class Recipe:
 
 
 def shipped() -> list[str]:
-    """The names of the recipes that come with the package, each after those that it builds upon."""
+    """Return the names of the recipes that come with the package, each after those that it builds upon."""
     names = [entry.name.removesuffix(".toml") for entry in _shelf().iterdir() if entry.name.endswith(".toml")]
     return sorted(names, key=lambda name: (len(load(name).chain()), name))
 
 
 def load(wanted: str) -> Recipe:
-    """The recipe of that name, or in that file. Raises ``BadInput``, which names the file and the key."""
+    """Return the recipe of that name, or in that file. Raises ``BadInput``, which names the file and the key."""
     return _load(wanted, Path(), ())
 
 

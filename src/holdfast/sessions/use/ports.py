@@ -112,7 +112,7 @@ class Ports:
 
 
 def _listening(told: object) -> Listening:
-    """The runner's words, checked: it lives in the sandbox and may be anything by now."""
+    """Return the runner's words, checked: it lives in the sandbox and may be anything by now."""
     match told:
         case {"port": int(port), "address": str(address), "pid": int() | None as pid, "program": str() | None as name}:
             return Listening(port, address, pid, name)

@@ -91,7 +91,7 @@ class ThreadStore:
         Of many callers at once, one makes it and all get it. A deleted thread is not found: its key makes a new one.
         """
         mine = _FOUND.where(table.c.owner == owner, table.c.key == key)
-        found = await self._one(mine)
+        found = await self._database.row(mine, ThreadRow)
         if found is not None:
             return found, False
 
@@ -126,14 +126,14 @@ class ThreadStore:
 
     async def get(self, id: str) -> ThreadRow:
         """Return the row; raises ``ThreadNotFound``, also if it is deleted."""
-        found = await self._one(_FOUND.where(table.c.id == id))
+        found = await self._database.row(_FOUND.where(table.c.id == id), ThreadRow)
         if found is None:
             raise no_thread(id)
         return found
 
     async def by_key(self, owner: str, key: str) -> ThreadRow:
         """Return the row; raises ``ThreadNotFound``."""
-        found = await self._one(_FOUND.where(table.c.owner == owner, table.c.key == key))
+        found = await self._database.row(_FOUND.where(table.c.owner == owner, table.c.key == key), ThreadRow)
         if found is None:
             raise no_thread(key)
         return found
@@ -199,7 +199,7 @@ class ThreadStore:
         if session_status is not None:
             made_there = made_there.where(sessions.c.status == session_status)
         mine = (table.c.session_id.in_(made_there), table.c.sleep_state.in_(sleep_states))
-        return await self._all(_FOUND.where(*mine).order_by(table.c.id))
+        return await self._database.rows(_FOUND.where(*mine).order_by(table.c.id), ThreadRow)
 
     async def at_work(self, session_id: str) -> tuple[ThreadRow, Mapping[str, str]] | None:
         """Return the thread that owns this session and, by channel, its turns that have not ended, oldest first."""
@@ -216,19 +216,12 @@ class ThreadStore:
     async def channels(self, id: str) -> list[ChannelRow]:
         """Return the channels of a thread, by name; empty if there is no such thread."""
         query = sa.select(channels).where(channels.c.thread_id == id).order_by(channels.c.channel)
-        return await self._channels(query)
+        return await self._database.rows(query, ChannelRow)
 
     async def channel(self, id: str, channel: str) -> ChannelRow | None:
         """Return one channel; None before its first message."""
-        found = await self._channels(
-            sa.select(channels).where(channels.c.thread_id == id, channels.c.channel == channel)
-        )
-        return found[0] if found else None
-
-    async def _channels(self, query: sa.Select[tuple[object, ...]]) -> list[ChannelRow]:
-        return await self._database.read(
-            lambda connection: [ChannelRow(**found._mapping) for found in connection.execute(query)]
-        )
+        query = sa.select(channels).where(channels.c.thread_id == id, channels.c.channel == channel)
+        return await self._database.row(query, ChannelRow)
 
     async def set_session(
         self,
@@ -405,13 +398,6 @@ class ThreadStore:
             return entered.row
 
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
-
-    async def _one(self, query: sa.Select[tuple[object, ...]]) -> ThreadRow | None:
-        found = await self._all(query)
-        return found[0] if found else None
-
-    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadRow]:
-        return await self._database.read(lambda connection: [thread_row(found) for found in connection.execute(query)])
 
 
 def _last_active_first(columns: sa.ColumnCollection[str, Any]) -> Sequence[sa.ColumnElement[Any]]:
