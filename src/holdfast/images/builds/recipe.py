@@ -75,6 +75,8 @@ class Recipe:
             "commands": list(self.commands),
             "user": self.user,
         }
+        if self.parent and self.parent.user != self.user:
+            said["renames"] = self.parent.user  # an earlier version left the parent's name
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def chain(self) -> "list[Recipe]":

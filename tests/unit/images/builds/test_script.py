@@ -11,13 +11,13 @@ from holdfast.images.builds.script import MIRRORS, Lent, script
 NASTY = """a 'b' "c" $(touch /tmp/owned) `touch /tmp/owned` \\ $HOME"""
 
 
-def run(tmp_path: Path, recipe: Recipe, lent: Lent) -> tuple[Path, str]:
+def run(tmp_path: Path, recipe: Recipe, lent: Lent, accounts: str = "") -> tuple[Path, str]:
     """The script with a ``chroot`` that only calls the program; so what it runs is what it would run inside."""
     root, tools, files = tmp_path / "root", tmp_path / "tools", tmp_path / "files"
     for directory in (root / "etc/apt/apt.conf.d", root / "etc/apt/sources.list.d", root / "bin", tools, files):
         directory.mkdir(parents=True)
-    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    (root / "etc/group").write_text("root:x:0:\n")
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n" + accounts)
+    (root / "etc/group").write_text("root:x:0:\n" + ("parent:x:1000:\n" if accounts else ""))
     (root / "bin/sh").write_text("")
     for name in ("etc/apt/sources.list", f"etc/apt/sources.list.d/0000{MIRRORS}", "etc/apt/apt.conf.d/99mmdebstrap"):
         (root / name).write_text("secret mirror")
@@ -72,6 +72,15 @@ def test_what_was_lent_is_taken_back(tmp_path: Path) -> None:
     assert left == ["bin/sh", "etc/group", "etc/passwd"]
     assert not (root / "run/holdfast-build").exists()
     assert (root / "etc/passwd").read_text().splitlines()[-1] == "dev:x:1000:1000:dev:/workspace:/bin/sh"
+
+
+def test_the_user_has_the_name_of_the_recipe_and_not_of_its_parent(tmp_path: Path) -> None:
+    accounts = "parent:x:1000:1000:parent:/workspace:/bin/bash\nother:x:1001:1001::/:/bin/sh\n"
+    root, _ = run(tmp_path, Recipe("x", "here", user="dev"), Lent({}, None), accounts)
+    users = (root / "etc/passwd").read_text().splitlines()
+    assert [line.split(":")[0] for line in users] == ["root", "dev", "other"]
+    assert users[1] == "dev:x:1000:1000:parent:/workspace:/bin/bash"
+    assert (root / "etc/group").read_text() == "root:x:0:\ndev:x:1000:\n"
 
 
 def test_the_log_has_all_and_shows_steps(tmp_path: Path) -> None:
