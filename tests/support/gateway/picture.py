@@ -99,7 +99,7 @@ def make() -> None:
         PICTURE.parent.mkdir(exist_ok=True)
         PICTURE.write_bytes(base64.b64decode(tab.evaluate(IN_WEBP, base64.b64encode(tab.screenshot()).decode())))
         browser.close()
-    print(f"{PICTURE}: {PICTURE.stat().st_size >> 10} KB")  # noqa: T201 - for whoever runs it
+    print(f"{PICTURE}: {PICTURE.stat().st_size >> 10} KB")
 
 
 if __name__ == "__main__":

@@ -87,6 +87,8 @@ class Recipe:
             **({"build_packages": list(self.build_packages)} if self.build_packages else {}),
             **({"services": services_to_wire(self.services)} if self.services else {}),
         }
+        if self.parent and self.parent.user != self.user:
+            said["renames"] = self.parent.user  # an earlier version left the parent's name
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def chain(self) -> "list[Recipe]":
