@@ -19,6 +19,7 @@ from typing import ClassVar, NewType
 from holdfast.drivers.disk.allocation import allocated_bytes
 from holdfast.errors import BadInput, DriverUnsupported, RuntimeUnavailable
 from holdfast.records.limits import Limits, Network
+from holdfast.records.services import ServiceSpecs
 
 Handle = NewType("Handle", str)
 """Opaque to everybody but the driver that made it; at most 2 KB of text; holds no secret."""
@@ -40,7 +41,8 @@ class ImageRoot:
     ``layout`` is a directory whose top-level entries become the sandbox's top-level entries. ``binds`` maps a path
     inside the sandbox to a host directory that is shown there read-only instead (the ``host`` image's ``/usr``).
     ``masked`` are paths inside that must look empty. ``env`` is what the image wants in the environment; what the
-    session wants comes first.
+    session wants comes first. ``services`` are the programs that it declares, to be started when somebody wants them;
+    a driver need not look at them.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ImageRoot:
     binds: Mapping[str, Path] = field(default_factory=dict)
     masked: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    services: ServiceSpecs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +247,11 @@ class Driver(ABC):
 
     @abstractmethod
     async def inspect(self, handle: Handle) -> SandboxInfo:
-        """How the sandbox is now. Raises ``SandboxNotFound`` if, and only if, there is none."""
+        """Return how the sandbox is now. Raises ``SandboxNotFound`` if, and only if, there is none."""
 
     @abstractmethod
     async def list(self) -> Sequence[SandboxInfo]:
-        """Every sandbox that this driver made under this state directory, also stopped and half-made ones.
+        """Return every sandbox that this driver made under this state directory, also stopped and half-made ones.
 
         Raises rather than returning an incomplete list: callers treat absence from it as proof.
         """
@@ -348,7 +351,7 @@ class Driver(ABC):
         raise DriverUnsupported(f"the {self.name} driver has no named workspaces")
 
     async def measure(self, place: Path) -> int:
-        """How many bytes of the host's disk a snapshot or a workspace takes; 0 where there is none.
+        """Return how many bytes of the host's disk a snapshot or a workspace takes; 0 where there is none.
 
         Blocks that it shares with others count in full, holes do not.
         """
@@ -365,7 +368,7 @@ class Driver(ABC):
         return {}
 
     async def read_only(self) -> Sequence[str]:
-        """The ids of sandboxes whose disks take no write any more, since the host's failed or was full.
+        """Return the ids of sandboxes whose disks take no write any more, since the host's failed or was full.
 
         ``stop`` and ``start`` mend such a disk: what can be saved of it is there then.
         """

@@ -10,11 +10,10 @@ from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Caller, Scope
 from holdfast.errors import BadRequest, Forbidden, Unauthorized
 from holdfast.gateway.addresses import Place
-from holdfast.gateway.links import PUBLIC
 from holdfast.gateway.proxy.headers import cookie_in
 from holdfast.gateway.rules import Asked, check_origin
 from holdfast.gateway.visits import Token, Visits
-from holdfast.records.gateway import LinkRow, VisitRow
+from holdfast.records.gateway import PUBLIC, LinkRow, VisitRow
 from holdfast.sessions.service import SessionService
 
 KEY = b"x-holdfast-key"
@@ -34,7 +33,7 @@ class Visitor:
     visit: VisitRow | None = None
     link: LinkRow | None = None
     token: Token | None = None
-    """It came with a token in the address, which is good for a cookie."""
+    """What the token in the address says, which is good for a cookie."""
 
     @property
     def by_program(self) -> bool:
@@ -64,8 +63,8 @@ class Admission:
             return Visitor(place.label, f"visit:{visit.id}", visit=visit)
         token = token_in(query)
         if token is not None:
-            shown = self._visits.check_token(place, token)
-            return Visitor(place.label, f"token:{shown.subject}", token=shown)
+            found = self._visits.check_token(place, token)
+            return Visitor(place.label, f"token:{found.subject}", token=found)
         raise Unauthorized(f"this address takes a link, a key or a token; {_HOW}")
 
     async def _by_key(self, place: Place, key: bytes) -> Visitor:
@@ -93,7 +92,7 @@ class Admission:
         if visitor.link is not None:
             return await self._public(place) is not None
         if visitor.token is not None:
-            return visitor.token.until > self._visits.now()
+            return self._visits.is_good(visitor.token)
         return visitor.visit is None or await self._visits.is_open(visitor.visit)
 
 

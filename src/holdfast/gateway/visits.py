@@ -28,6 +28,8 @@ SAVE_SECONDS = 5.0
 PRUNE_SECONDS = 60.0
 MAX_SECONDS = 12 * 3600.0
 """Of one visit, however busy."""
+MAX_VISITS = 500
+"""Of one session by tokens, which are good more than once: the oldest ends."""
 STRANGERS_AT_ONCE = 4
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 """Tickets and cookies look like this: for anything else the database is not asked."""
@@ -39,10 +41,12 @@ _MOST_SUBJECT = 200
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token that is good: for whom, and until when."""
+    """What a signed token says, once it was found to be good."""
 
     subject: str
     until: float
+    key_id: str | None = None
+    """The API key for whose holder the daemon made it; None: a program of the operator's own did."""
 
 
 @dataclass(slots=True)
@@ -106,7 +110,7 @@ class Visits:
                 until=now + self._seconds,
             )
 
-    async def begin(self, place: Place, subject: str) -> str:
+    async def begin(self, place: Place, token: Token) -> str:
         """Let in who came with a token; return the cookie."""
         cookie, now = secrets.token_urlsafe(32), self._clock()
         row = VisitRow(
@@ -114,23 +118,34 @@ class Visits:
             session_id=place.session_id,
             label=place.label,
             link_id=None,
-            key_id=None,
-            visitor=subject,
+            key_id=token.key_id,
+            visitor=token.subject,
             created_at=now,
             expires_at=now + self._seconds,
         )
-        await self._store.begin_visit(row)
+        await self._store.begin_visit(row, most=MAX_VISITS)
         self._remember(row)
         return cookie
 
-    # -- tokens of the operator's own programs -------------------------------------------------------------------------
+    # -- tokens --------------------------------------------------------------------------------------------------------
 
     def signing_secret(self, session_id: str) -> str:
         """Return the secret that signs tokens for one session, and for nothing else."""
         return hmac.new(self._secret, _LABEL + session_id.encode(), hashlib.sha256).hexdigest()
 
-    def check_token(self, place: Place, token: str) -> "Token":
-        """Return what a token for this session says. Raises ``Unauthorized``."""
+    def make_token(self, place: Place, token: Token) -> str:
+        """Sign a token for one label of a session, which ends with its API key."""
+        claims = {
+            "sub": token.subject,
+            "sid": place.session_id,
+            "label": place.label,
+            "key": token.key_id,
+            "exp": int(token.until),
+        }
+        return jwt.encode(claims, self.signing_secret(place.session_id), algorithm="HS256")
+
+    def check_token(self, place: Place, token: str) -> Token:
+        """Return what a token for this place says. Raises ``Unauthorized``."""
         try:
             if len(token) > _MOST_TOKEN:
                 raise jwt.InvalidTokenError
@@ -138,14 +153,24 @@ class Visits:
                 token,
                 self.signing_secret(place.session_id),
                 algorithms=["HS256"],
-                options={"require": ["exp", "sub", "sid"]},
+                options={"require": ["exp", "sub", "sid"], "verify_exp": False},  # by our own clock, below
             )
-            subject, session_id, until = claims["sub"], claims["sid"], float(claims["exp"])
+            found = Token(claims["sub"], float(claims["exp"]), claims.get("key"))
         except (jwt.InvalidTokenError, ValueError, TypeError, OverflowError, RecursionError):
-            raise Unauthorized("the token is not valid for this session, or has expired") from None
-        if session_id != place.session_id or not isinstance(subject, str) or not 0 < len(subject) <= _MOST_SUBJECT:
-            raise Unauthorized("the token is not valid for this session, or has expired")
-        return Token(subject, until)
+            raise _bad_token() from None
+        if not found.until > self._clock() or isinstance(claims["exp"], str):
+            raise _bad_token()
+        if claims["sid"] != place.session_id or claims.get("label", place.label) != place.label:
+            raise _bad_token()
+        if not isinstance(found.subject, str) or not 0 < len(found.subject) <= _MOST_SUBJECT:
+            raise _bad_token()
+        if found.key_id is not None and not (isinstance(found.key_id, str) and self._keys.has(found.key_id)):
+            raise _bad_token()
+        return found
+
+    def is_good(self, token: Token) -> bool:
+        """Say whether a token that was found to be good earlier is so still."""
+        return token.until > self._clock() and (token.key_id is None or self._keys.has(token.key_id))
 
     def now(self) -> float:
         return self._clock()
@@ -224,3 +249,7 @@ class Visits:
 
     async def _prune(self) -> None:
         await self._store.prune(now=self._clock())
+
+
+def _bad_token() -> Unauthorized:
+    return Unauthorized("the token is not valid for this address, or has expired")

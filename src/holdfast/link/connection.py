@@ -39,7 +39,7 @@ class Register(Protocol):
     """Counts the connections of one session."""
 
     def let_stream(self, connection: "Connection", /, *, called: bool) -> bool:
-        """Whether one more stream is allowed. ``called`` means that a program in the sandbox has opened it."""
+        """Say whether one more stream is allowed. ``called`` means that a program in the sandbox has opened it."""
 
     def forget(self, connection: "Connection", /) -> None: ...
 

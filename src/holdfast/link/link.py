@@ -185,7 +185,7 @@ class Link:
         return self.former_token is not None and same_token(self.former_token, token)
 
     def new_identity(self, token: str) -> frames.Header:
-        """The session id and token that a runner must use from now on; empty if it has them already."""
+        """Return the session id and token that a runner must use from now on; empty if it has them already."""
         return {"session": self.session_id, "token": self._token} if self._is_former(token) else {}
 
     def runner_arrived(self, connection: Connection, hello: frames.Header) -> None:

@@ -54,6 +54,7 @@ _VALUES: Final[Mapping[str, str]] = {
     "link_id": "lnk_1a2b3c4d",
     "port": "3000",
     "tunnel": "web",
+    "service": "ide",
     "message_id": "m1",
     "question_id": "q1",
     "key": "slack:T1:C1:1700000000.1",
@@ -78,7 +79,7 @@ def add_examples(schema: dict[str, Any]) -> None:
 
 
 def _curl(verb: str, path: str, operation: Mapping[str, Any]) -> str:
-    """A command that can be pasted where ``$HOLDFAST_API_KEY`` is set."""
+    """Return a command that can be pasted where ``$HOLDFAST_API_KEY`` is set."""
     needed = [one["name"] for one in operation.get("parameters", ()) if one.get("required") and one["in"] == "query"]
     query = "&".join(f"{name}={_VALUES[name]}" for name in needed)
     target = f"{ORIGIN}{path.format_map(_VALUES)}{'?' if query else ''}{query}"

@@ -299,7 +299,7 @@ class DockerDriver(SpaceDriver):
         return None
 
     async def _existing(self, handle: Handle) -> JsonObject:
-        """The container itself; a directory without one cannot be started or stopped."""
+        """Return the container itself; a directory without one cannot be started or stopped."""
         self._of(handle)
         found = await self._show(handle)
         if found is None:
@@ -359,6 +359,6 @@ def _oom_killed(found: JsonObject) -> bool:
 
 
 def _pid(found: JsonObject | None) -> int:
-    """The host's number of the container's first process; 0 if it has none."""
+    """Return the host's number of the container's first process; 0 if it has none."""
     pid = _container_state(found).get("Pid")
     return pid if isinstance(pid, int) else 0

@@ -71,9 +71,19 @@ class Upstreams:
         Raises ``NothingListens``, ``TooManyConnections``.
         """
         one = None if fresh else self._take(session, port, visitor)
-        one = one or await self._connect(session, port, place, visitor)
+        self._ports.use.opened(session.id, port)
+        try:
+            one = one or await self._connect(session, port, place, visitor)
+        except BaseException:
+            self._ports.use.closed(session.id, port)
+            raise
         self.in_use.add(one)
         return one
+
+    def _let_go(self, one: Upstream) -> None:
+        if one in self.in_use:
+            self.in_use.discard(one)
+            self._ports.use.closed(one.session.id, one.port)
 
     async def _connect(self, session: Session, port: int, place: Place, visitor: Visitor) -> Upstream:
         if self._open[session.id] >= self._most:
@@ -94,7 +104,7 @@ class Upstreams:
 
     def keep(self, one: Upstream) -> None:
         """Keep a connection for the next request; its last answer was read to its end."""
-        self.in_use.discard(one)
+        self._let_go(one)
         one.hang_up = None
         alike = self._alike.get(one.key, [])
         if len(self._idle) >= MOST_IDLE or len(alike) >= _EACH or not one.is_quiet:
@@ -105,7 +115,7 @@ class Upstreams:
         self._idle[one] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.close, one)
 
     def close(self, one: Upstream) -> None:
-        self.in_use.discard(one)
+        self._let_go(one)
         self._is_idle_no_more(one)
         if not one.closed:
             one.closed = True

@@ -75,6 +75,7 @@ class ProcessTable:
 
         process = Process(self._loop, process_id, label, request, fields.integer(header, "limit"), started)
         process.told_of_cuts = told_of_cuts
+        process.takes_group_along = bool(header.get("whole_group"))
         self._by_id[process_id] = process
         self._forget_old()
 
@@ -239,7 +240,7 @@ def _signal_number(name: str) -> int:
 
 
 def _taker(process: Process) -> Callable[[Header, bytes, Callable[[], None]], bool]:
-    """A function for what a follower sends: input, its end, and the size of its window."""
+    """Return a function for what a follower sends: input, its end, and the size of its window."""
 
     def take(header: Header, body: bytes, on_room: Callable[[], None]) -> bool:
         size = _size(header.get("resize"))
