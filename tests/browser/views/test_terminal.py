@@ -159,7 +159,7 @@ def test_a_flood_can_be_stopped(visit: Visit) -> None:
 
 def test_hostile_output_does_nothing(visit: Visit) -> None:
     page = opened(visit)
-    page.evaluate("navigator.clipboard.writeText = navigator.clipboard.write = () => { window.wrote = true; }")
+    page.evaluate("() => { navigator.clipboard.writeText = () => { window.wrote = true; }; }")
     hostile = (
         r"\033]52;c;ZXZpbA==\007"  # the clipboard
         r"\033]8;;javascript:document.title=1\007press-me\033]8;;\007 "
