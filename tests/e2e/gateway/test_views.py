@@ -4,20 +4,17 @@ import contextlib
 import gzip
 import json
 import re
-import socket
 import time
 from collections.abc import Iterator
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from support.daemons.daemon import DaemonProcess
+from support.gateway.views import KEY, opened, words
 from support.gateway.visitor import Site
 from support.waiting import wait_for
-
-KEY = "0123456789abcdef"
-SOCKET = "/.holdfast/socket"
 
 
 @pytest.fixture
@@ -26,23 +23,6 @@ def site(daemon: DaemonProcess) -> Iterator[Site]:
         site = Site(daemon, client.post("/v1/sessions", json={}).json()["id"])
         yield site
         client.delete(f"/v1/sessions/{site.session_id}")
-
-
-@contextlib.contextmanager
-def opened(
-    site: Site, query: str = f"key={KEY}", *, label: str = "terminal", path: str = SOCKET, **headers: str
-) -> Iterator[ClientConnection]:
-    """A view's WebSocket, as a page opens it."""
-    host, _, port = site.daemon.url.removeprefix("http://").rpartition(":")
-    raw = socket.create_connection((host, int(port)))
-    origin = headers.pop("origin", site.origin(label))
-    sent = {
-        **({"Origin": origin} if origin else {}),
-        **{name.replace("_", "-"): text for name, text in headers.items()},
-    }
-    url = f"ws://{site.host(label)}{path}?{query}"
-    with connect(url, sock=raw, additional_headers=sent, compression=None, open_timeout=30) as opened:
-        yield opened
 
 
 def refused(site: Site, **more: str) -> tuple[int, str]:
@@ -56,15 +36,6 @@ def refused(site: Site, **more: str) -> tuple[int, str]:
 def processes(site: Site) -> list[dict[str, object]]:
     found: list[dict[str, object]] = site.api("GET", "/processes").json()["processes"]
     return found
-
-
-def words(connection: ClientConnection) -> dict[str, dict[str, object]]:
-    """The next text message."""
-    while True:
-        message = connection.recv(timeout=30)
-        if isinstance(message, str):
-            found: dict[str, dict[str, object]] = json.loads(message)
-            return found
 
 
 def reads(connection: ClientConnection, until: bytes) -> bytes:
