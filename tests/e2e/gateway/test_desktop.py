@@ -11,7 +11,7 @@ from support.gateway.views import opened, words
 from support.gateway.visitor import Site
 
 PORT = 5905
-WELL = {"desktop": {"title": "A desktop", "command": f"exec nc -ll -s 127.0.0.1 -p {PORT} -e cat", "port": PORT}}
+WELL = {"desktop": {"title": "A desktop", "command": f"exec nc -ll -p {PORT} -e cat", "port": PORT}}
 BADLY = {"desktop": {"command": "echo no screen found >&2; exit 7", "port": PORT}}
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
@@ -30,10 +31,10 @@ def opened(
         yield opened
 
 
-def words(connection: ClientConnection) -> dict[str, dict[str, object]]:
+def words(connection: ClientConnection) -> dict[str, Any]:
     """The next text message."""
     while True:
         message = connection.recv(timeout=30)
         if isinstance(message, str):
-            found: dict[str, dict[str, object]] = json.loads(message)
+            found: dict[str, Any] = json.loads(message)
             return found
