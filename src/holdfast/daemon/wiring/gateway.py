@@ -63,7 +63,7 @@ def make_doors(
         Waking(sessions),
         services,
         Upstreams(sessions.ports, settings.max_connections),
-        Telling(metrics, time.time, sessions.tell),
+        Telling(metrics, time.time, sessions, keys),
         metrics,
         time.time,
     )
