@@ -41,8 +41,8 @@ def test_links_previews_and_who_came_in_by_them(daemon: DaemonProcess) -> None:
         options = {"options": {"preview_port": 3000}}
         thread = client.post("/v1/threads/audited/resolve", json=options, headers=as_bot).json()["thread"]
         site = Site(daemon, thread["session_id"])
-        link = site.link(key=key, name="for ada")
-        public = site.link(key=key, public=True, name="for all")
+        link = site.link(key=key, name="for-ada")
+        public = site.link(key=key, public=True, name="for-all")
         cookie = cookie_of(site.hand_in(link["url"]))
         token = thread["preview_token"]
         other = cookie_of(site.ask(f"/?token={token}", headers=NAVIGATES))
@@ -53,7 +53,7 @@ def test_links_previews_and_who_came_in_by_them(daemon: DaemonProcess) -> None:
         site.ask("/")
         shown = {"session_id": site.session_id, "key": "bot", "owner": "ann"}
         for line, label, whom in zip(
-            lines(daemon, "gateway.link", 2), ("3000", "3000"), ("for ada", "for all"), strict=True
+            lines(daemon, "gateway.link", 2), ("3000", "3000"), ("for-ada", "for-all"), strict=True
         ):
             assert {name: line[name] for name in (*shown, "label", "visitor")} == {
                 **shown,
@@ -63,13 +63,13 @@ def test_links_previews_and_who_came_in_by_them(daemon: DaemonProcess) -> None:
         [preview] = lines(daemon, "gateway.preview", 1)
         assert {name: preview[name] for name in (*shown, "label")} == {**shown, "label": "3000"}
         came = [(line["by"], line["key"], line["visitor"]) for line in lines(daemon, "gateway.entered", 2)]
-        assert came == [("link", "bot", "for ada"), ("token", "bot", "ann")]
+        assert came == [("link", "bot", "for-ada"), ("token", "bot", "ann")]
         used = [(line["by"], line["key"], line["visitor"]) for line in lines(daemon, "gateway.opened", 4)]
         assert used == [
-            ("visit", "bot", "for ada"),
+            ("visit", "bot", "for-ada"),
             ("visit", "bot", "ann"),
             ("key", "bot", "ann"),
-            ("link", "bot", "for all"),
+            ("link", "bot", "for-all"),
         ]
         assert [line["code"] for line in lines(daemon, "gateway.refused", 1)] == ["unauthorized"]
         query = {"follow": "false", "session_id": site.session_id, "kind": "gateway.opened,gateway.refused"}

@@ -68,7 +68,7 @@ def starts(site: Site) -> int:
 def kinds(site: Site, name: str) -> list[str]:
     """What was told of a service."""
     with site.daemon.client() as client:
-        asked = {"session_id": site.session_id, "limit": 1000, "follow": "false"}
+        asked: dict[str, str | int] = {"session_id": site.session_id, "limit": 1000, "follow": "false"}
         events = client.get("/v1/events", params=asked).json()["events"]
     return [event["kind"] for event in events if event["data"].get("service") == name]
 

@@ -1,5 +1,6 @@
 """Programs of a session that run while somebody uses them, such as an editor in the browser."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -47,7 +48,7 @@ class Services:
         """Stop a service; it starts again when somebody wants it."""
         await self._transport.call("DELETE", self._one(name))
 
-    async def log(self, name: str, offset: int = 0, *, max_bytes: int | None = None) -> "list[Chunk]":
+    async def log(self, name: str, offset: int = 0, *, max_bytes: int | None = None) -> Sequence[Chunk]:
         """Read what it has written in this run, or the last one; the last chunk's ``end`` is where to go on."""
         params = {"offset": str(offset)} if max_bytes is None else {"offset": str(offset), "max_bytes": str(max_bytes)}
         data = await self._transport.call("GET", f"{self._one(name)}/log", params=params)
