@@ -122,7 +122,7 @@ async def test_who_used_what_by_whose_key_and_for_whom(one: Telltale) -> None:
         {"event": "gateway.entered", **where, "by": "link", "link": "lnk_1", "key": "bot", "visitor": "ada"},
         {"event": "gateway.entered", **where, "by": "token", "link": None, "key": None, "visitor": "eve"},
     ]
-    told = [
+    told: list[dict[str, object]] = [
         {"label": "3000", "by": "visit", "key": "bot", "link": "lnk_1", "visitor": "ada"},
         {"label": "3000", "by": "key", "key": "bot", "visitor": "ann"},
         {"label": "3000", "by": "link", "key": "bot", "link": "lnk_2", "visitor": "for the customer"},
