@@ -32,7 +32,7 @@ def test_it_finds_its_way_back_after_the_daemon_was_killed(site: BrowserSite, ta
     tab.run("() => { window.same = 1; }")
     site.daemon.kill()
     site.daemon.start()
-    eventually(tab, "() => window.same === undefined && document.querySelector('#text').textContent", "it is loaded")
+    eventually(tab, "() => window.same === undefined && document.querySelector('#text')?.textContent", "it is loaded")
     shows(tab, "before the kill")
     change(site, "after the kill")
     shows(tab, "after the kill")

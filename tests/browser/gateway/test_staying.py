@@ -95,7 +95,7 @@ def test_it_is_hung_up_on_when_its_link_is_revoked(site: BrowserSite, tab: Tab) 
     eventually(tab, "() => window.opened === 1", "its WebSocket is open")
     began = time.monotonic()
     assert site.api("DELETE", f"/links/{link['id']}").status_code == 204
-    eventually(tab, "() => window.closed", "its WebSocket has ended", seconds=20)
+    eventually(tab, "() => window.ended", "its WebSocket has ended", seconds=20)
     assert time.monotonic() - began <= 5
     eventually(tab, "() => window.refused > 2", "it is not let in again")
     assert tab.run("() => window.opened") == 1
@@ -109,7 +109,7 @@ def test_it_is_hung_up_on_when_its_session_is_gone(local: World, tab: Tab) -> No
     eventually(tab, "() => window.opened === 1", "its WebSocket is open")
     site.api("DELETE", "")
     began = time.monotonic()
-    eventually(tab, "() => window.closed", "its WebSocket has ended", seconds=20)
+    eventually(tab, "() => window.ended", "its WebSocket has ended", seconds=20)
     assert time.monotonic() - began <= 5
     tab.reload()
     eventually(tab, "() => document.title.length > 0 && window.opened === undefined", "a page of ours")

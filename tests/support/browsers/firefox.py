@@ -37,6 +37,7 @@ PREFERENCES: dict[str, object] = {
     "network.captive-portal-service.enabled": False,
     "network.connectivity-service.enabled": False,
     "network.proxy.type": 0,
+    "network.websocket.delay-failed-reconnects": False,
     "services.settings.server": "data:,",
     "toolkit.telemetry.enabled": False,
     "ui.systemUsesDarkTheme": 0,
