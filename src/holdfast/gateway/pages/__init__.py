@@ -29,7 +29,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None) -> Page:
+def _page(title: str, content: str, *, policy: str = "sandbox") -> Page:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
@@ -48,8 +48,6 @@ def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | N
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if refresh is not None:
-        headers.append((b"refresh", str(refresh).encode()))
     return Page(body, tuple(headers))
 
 
@@ -64,9 +62,11 @@ ENTER = _page(
 )
 WAITING = _page(
     "Waking the sandbox",
-    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>",
+    # A refresh by header does nothing where the address has a fragment: it only scrolls there.
+    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>"
+    "<noscript><meta http-equiv=refresh content=1></noscript>"
+    "<script>setTimeout(() => location.reload(), 1000);</script>",
     policy="form-action 'none'",
-    refresh=1,
 )
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."
