@@ -53,7 +53,7 @@ async def cancel_and_wait(*futures: "asyncio.Future[Any]") -> None:
 
 async def until_one_ends(*works: Coroutine[Any, Any, object]) -> None:
     """Run these side by side until one of them ends, and cancel the others; raises what one of them has raised."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+    tasks = [seen(asyncio.ensure_future(work)) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -24,6 +24,8 @@ VERBS = {
     "kill": "sessions.kill",
     "forward": "sessions.forward",
     "open": "sessions.open",
+    "tunnel": "sessions.tunnel",
+    "service": "sessions.service",
     "cp": "sessions.cp",
     "sleep": "sessions.sleep",
     "wake": "sessions.wake",

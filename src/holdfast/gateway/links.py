@@ -7,7 +7,7 @@ expires or is revoked.
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -18,7 +18,7 @@ from holdfast.callers.types import Caller
 from holdfast.errors import BadInput, Forbidden
 from holdfast.gateway.addresses import Names, Place, is_label
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.records.gateway import LinkRow
+from holdfast.records.gateway import PUBLIC, LinkRow
 from holdfast.store import LinkStore
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,6 @@ MAX_TTL_SECONDS = 7 * 24 * 3600
 MAX_LINKS = 200
 TICKET_SECONDS = 30.0
 ENTER = "/.holdfast/enter"
-PUBLIC = "p-"
 _PUBLIC_BYTES = 16
 
 
@@ -106,6 +105,10 @@ class Links:
     def address(self, session_id: str, label: str, asked_at: str) -> str:
         """Return the address of a label, which takes a key, a cookie or a token to use."""
         return self._names.url(Place(label, session_id), asked_at) + "/"
+
+    def addresses(self, session_id: str, labels: Iterable[str], asked_at: str) -> dict[str, str]:
+        """Return the address of each label, by label."""
+        return {label: self.address(session_id, label, asked_at) for label in labels}
 
     async def list(self, session_id: str, /) -> list[LinkRow]:
         """Return the links of a session that can still be used, or were used and let somebody in."""

@@ -4,15 +4,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import jwt
 import pytest
 
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Scope
-from holdfast.errors import BadLink
+from holdfast.errors import BadLink, Unauthorized
 from holdfast.gateway.addresses import Names, Place
 from holdfast.gateway.links import Links
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.gateway.visits import MAX_SECONDS, REMEMBER_SECONDS, Visits
+from holdfast.gateway.visits import MAX_SECONDS, REMEMBER_SECONDS, Token, Visits
 from holdfast.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +109,67 @@ async def test_a_link_that_is_revoked_elsewhere_is_worth_nothing_soon(one: House
     clock.now += REMEMBER_SECONDS
     assert not await one.visits.is_open(row)
     assert await one.visits.find(PLACE, cookie) is None
+
+
+async def test_a_token_with_a_label_is_good_there_only(one: House) -> None:
+    token = Token("ada", one.clock.now + 60)
+    signed = one.visits.make_token(PLACE, token)
+    assert one.visits.check_token(PLACE, signed) == token
+    for other in (Place("3001", PLACE.session_id), Place("web", PLACE.session_id), Place("3000", "ses_" + "b" * 26)):
+        with pytest.raises(Unauthorized):
+            one.visits.check_token(other, signed)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"label": None},
+        {"label": 3000},
+        {"label": ["3000"]},
+        {"key": "key_that_is_gone"},
+        {"key": 1},
+        {"key": ["x"]},
+        {"exp": float("nan")},
+        {"exp": "soon"},
+        {"exp": "4102444800"},
+        {"exp": 999_999},
+        {"exp": None},
+        {"sub": 1},
+        {"sub": ""},
+        {"sub": "x" * 201},
+        {"sid": None},
+    ],
+)
+async def test_claims_that_are_not_good(one: House, claims: dict[str, object]) -> None:
+    whole = {"sub": "ada", "sid": PLACE.session_id, "label": "3000", "exp": one.clock.now + 60, **claims}
+    secret = one.visits.signing_secret(PLACE.session_id)
+    with pytest.raises(Unauthorized):
+        one.visits.check_token(PLACE, jwt.encode(whole, secret, algorithm="HS256"))
+
+
+async def test_a_token_ends_with_its_key_and_so_does_the_visit(one: House) -> None:
+    view, _ = await one.keys.add("ada", Scope.USE, owner=None, max_sessions=None)
+    token = Token("ada", one.clock.now + 60, view.id)
+    signed = one.visits.make_token(PLACE, token)
+    cookie = await one.visits.begin(PLACE, one.visits.check_token(PLACE, signed))
+    assert await one.visits.find(PLACE, cookie) is not None and one.visits.is_good(token)
+    await one.keys.remove("ada")
+    with pytest.raises(Unauthorized):
+        one.visits.check_token(PLACE, signed)
+    assert await one.visits.find(PLACE, cookie) is None and not one.visits.is_good(token)
+
+
+async def test_visits_by_tokens_are_bounded(one: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.gateway.visits.MAX_VISITS", 3)
+    _, ticket = await one.ticket()
+    by_link = await one.visits.redeem(PLACE, ticket)
+    cookies = []
+    for _ in range(5):
+        one.clock.now += 1
+        cookies.append(await one.visits.begin(PLACE, Token("ada", one.clock.now + 60)))
+    one.clock.now += REMEMBER_SECONDS
+    still = [await one.visits.find(PLACE, cookie) is not None for cookie in (by_link, *cookies)]
+    assert still == [True, False, False, True, True, True]
 
 
 async def test_a_ticket_that_comes_late(one: House) -> None:

@@ -225,7 +225,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "ThreadOut.key": "Your name for it",
     "ThreadOut.options": "How it was set up; null is what the configuration says",
     "ThreadOut.platform": "What its key begins with",
-    "ThreadOut.preview_url": "Where a program in its sandbox can be seen, if anywhere",
+    "ThreadOut.preview_url": "Where a program in its sandbox can be seen; null without a preview_port or a sandbox",
     "ThreadPage.threads": "The last used first",
     "TranscriptOut.lines": "Oldest first",
     "TunnelIn.port": "Where the program listens in the sandbox",

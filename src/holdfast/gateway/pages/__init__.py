@@ -29,16 +29,19 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None) -> Page:
+def _page(
+    title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None, kind: str = "still"
+) -> Page:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
         f"style-src {_hash(_STYLE)}",
+        "img-src data:",  # the icon: without one, browsers would ask for /favicon.ico
         "base-uri 'none'",
         policy,
         f"script-src {scripts}" if scripts else "",
     ]
-    body = _FRAME.substitute(title=title, style=_STYLE, content=content).encode()
+    body = _FRAME.substitute(title=title, style=_STYLE, content=content, kind=kind).encode()
     headers = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
@@ -60,10 +63,19 @@ ENTER = _page(
     "Opening the sandbox",
     (resources.files(__name__) / "enter.html").read_text(),
     policy="form-action 'self'",
+    kind="busy",
 )
 WAITING = _page(
     "Waking the sandbox",
     "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>",
+    policy="form-action 'none'",
+    refresh=1,
+    kind="busy",
+)
+
+STARTING = _page(
+    "Starting",
+    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>",
     policy="form-action 'none'",
     refresh=1,
 )
@@ -82,6 +94,27 @@ PROBLEMS = {
     "tunnel_not_found": _problem(
         "Nothing has this name", "The sandbox has no tunnel or service of this name.", "Check the address."
     ),
+    "service_not_found": _problem(
+        "The sandbox does not have this",
+        "Its image declares no service of this name.",
+        "Make a sandbox from an image that does.",
+    ),
+    "service_failed": _problem(
+        "It did not start, or has died",
+        "A service of this sandbox failed.",
+        "What it wrote is in its log: <code>holdfast service log</code>. Reload this page to start it again.",
+    ),
+    "service_keeps_failing": _problem(
+        "It keeps failing",
+        "A service of this sandbox has failed several times in a row, and is left alone for some minutes.",
+        "What it wrote is in its log: <code>holdfast service log</code>.",
+    ),
+    "service_needs_memory": _problem(
+        "The sandbox is too small for this",
+        "The service needs more memory than the sandbox may use.",
+        "Make a sandbox with more memory.",
+    ),
+    "service_stopped": _problem("It is stopped", "It starts when somebody opens its page.", "Reload this page."),
     "nothing_listens": _problem(
         "Nothing is running here yet",
         "The sandbox is there, but no program listens at this port.",

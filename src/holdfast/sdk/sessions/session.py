@@ -13,6 +13,7 @@ from holdfast.sdk.sessions.gateway import Links, Tunnels
 from holdfast.sdk.sessions.ports import Ports
 from holdfast.sdk.sessions.processes import Processes
 from holdfast.sdk.sessions.results import ExecResult, SessionInfo, SessionStats, given, new_key, of_wire
+from holdfast.sdk.sessions.services import Services
 from holdfast.sdk.sessions.terminal import Terminal, open_terminal
 
 RAW = "application/octet-stream"
@@ -41,6 +42,7 @@ class Session:
         self.ports = Ports(transport, self._path)
         self.links = Links(transport, self._path)
         self.tunnels = Tunnels(transport, self._path)
+        self.services = Services(transport, self._path)
         self.files = Files(transport, self._path)
 
     def __repr__(self) -> str:
@@ -176,7 +178,7 @@ class Session:
 
     async def _change(self, verb: str, how: str | None = None) -> str | None:
         data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
-        self.info = of_wire(SessionInfo, data)
+        self.info = of_wire(SessionInfo, {"urls": self.info.urls, **data})
         restored = data.get("restored")
         return restored if isinstance(restored, str) else None
 

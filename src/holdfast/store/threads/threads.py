@@ -1,6 +1,7 @@
 """Rows of threads and their channels: look-ups, and every change that its lease guards."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast.records.threads import (
 )
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import THREAD, hold
+from holdfast.store.gateway import tunnels
 from holdfast.store.pages import Page, read_page
 from holdfast.store.tables import sessions
 from holdfast.store.threads import news, removal
@@ -38,6 +40,7 @@ from holdfast.store.threads.tables import NOT_DELETED, UNENDED, turns
 from holdfast.store.threads.tables import thread_channels as channels
 from holdfast.store.threads.tables import threads as table
 from holdfast.store.threads.watch import ThreadWatch
+from holdfast.vocabulary.preview_urls import split_token
 from holdfast.vocabulary.thread_keys import platform_of
 from holdfast.vocabulary.turn_events import TurnEvent
 
@@ -230,7 +233,8 @@ class ThreadStore:
     ) -> ThreadRow:
         """Note which is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
 
-        ``sleep_state`` becomes ``awake`` or ``none``. What a former sandbox was given is forgotten.
+        ``sleep_state`` becomes ``awake`` or ``none``. What a former sandbox was given is forgotten; the names of its
+        ports are those of the next one.
         """
         given = None if session_id is None else sa.literal(session_id)
         lost = table.c.session_id.is_not(None) if given is None else table.c.session_id != given
@@ -246,10 +250,11 @@ class ThreadStore:
         }
 
         def work(connection: sa.Connection) -> ThreadRow:
+            before = connection.scalar(sa.select(table.c.session_id).where(table.c.id == lease.thread_id))
             gone = sa.case((lost, clock(connection)), else_=table.c.destroyed_at)
             entered = enter(connection, lease, events=events, **values, destroyed_at=gone)
             append(connection, entered, events, channel=channel, numbered=True)
-            return entered.row
+            return replace(entered.row, last_seq=tunnels.move(connection, entered, before))
 
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
@@ -323,6 +328,18 @@ class ThreadStore:
     async def clear_error(self, lease: Lease) -> ThreadRow:
         """Note that it works again: no error, no failures."""
         return await self._change(lease, {"last_error": None, "resume_failures": 0}, ())
+
+    async def note_preview(
+        self, id: str, session_id: str, url: str, token: str | None = None, expires_at: float | None = None
+    ) -> None:
+        """Note where its sandbox can be seen, while that is its sandbox. No lease needed: nothing depends on it.
+
+        A token in the address (``?tkn=…``, as some providers have it) is taken out, and is the token if there is none.
+        """
+        url, found = split_token(url)
+        this = (table.c.id == id, table.c.session_id == session_id, table.c.deleted_at.is_(None))
+        values = {"preview_url": url, "preview_token": token or found, "preview_expires_at": expires_at}
+        await self._database.write(lambda connection: connection.execute(sa.update(table).where(*this).values(values)))
 
     async def touch(self, id: str, channel: str | None = None) -> None:
         """Note that somebody uses the thread without writing to it, as in a terminal. No lease needed.
