@@ -281,7 +281,7 @@ class DockerDriver(SpaceDriver):
             except (OSError, ValueError, TypeError) as error:
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
             if request is not None:
-                request |= {"Image": docker_skeleton.tag(skeleton, self._ready()[1].machine)}
+                request = {**request, "Image": docker_skeleton.tag(skeleton, self._ready()[1].machine)}
                 await finish_despite_cancel(self._create_container(self._name(handle), request, skeleton))
             container = _id(found) if found else self._name(handle)
             await finish_despite_cancel(self._run(container, home, Network(facts.network)))
