@@ -69,13 +69,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--costs", type=int, default=0, help="show the N files that cost most (see support/costs.py)")
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    if shown := config.getoption("costs"):
-        config.pluginmanager.register(Costs(shown))
+    if shown := os.environ.get("TEST_COSTS"):
+        config.pluginmanager.register(Costs(int(shown)))
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(StopAtBrokenFiles())
 

@@ -254,7 +254,7 @@ class Gateway:
         form = await _read_form(receive)
         after = local_path(form.get("next", "/"))
         try:
-            cookie = await self._visits.redeem(place, form.get("ticket", ""))
+            cookie, visit = await self._visits.redeem(place, form.get("ticket", ""))
         except HoldfastError:
             try:  # the page was loaded again: who is in already just goes on
                 await self._admission.admit(place, request, b"")
@@ -264,7 +264,7 @@ class Gateway:
                 await _redirect(after, send)
                 return
             raise
-        self._telling.entered(place, "link")
+        self._telling.entered(visit)
         await _redirect(after, send, [(b"set-cookie", _cookie(cookie, request))])
 
     async def _enter_by_token(self, place: Place, request: Asked, bearer: bytes, send: Send) -> None:
@@ -272,8 +272,8 @@ class Gateway:
         if scheme.lower() != b"bearer":
             raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
         token = self._visits.check_token(place, text.strip().decode("latin-1"))
-        cookie = await self._visits.begin(place, token)
-        self._telling.entered(place, "token")
+        cookie, visit = await self._visits.begin(place, token)
+        self._telling.entered(visit)
         body = json.dumps({"entered": True}).encode()
         headers = [
             (b"content-type", b"application/json"),
@@ -285,8 +285,8 @@ class Gateway:
 
     async def _exchange_token(self, place: Place, token: Token, request: Asked, scope: Scope, send: Send) -> None:
         """Take the token out of the address bar at once, and give a cookie for it."""
-        cookie = await self._visits.begin(place, token)
-        self._telling.entered(place, "token")
+        cookie, visit = await self._visits.begin(place, token)
+        self._telling.entered(visit)
         query = without_token(scope["query_string"]).decode("latin-1")
         path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")
         await _redirect(path, send, [(b"set-cookie", _cookie(cookie, request))])
