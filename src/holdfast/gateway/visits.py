@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import math
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -158,7 +159,7 @@ class Visits:
             found = Token(claims["sub"], float(claims["exp"]), claims.get("key"))
         except (jwt.InvalidTokenError, ValueError, TypeError, OverflowError, RecursionError):
             raise _bad_token() from None
-        if not found.until > self._clock() or isinstance(claims["exp"], str):
+        if isinstance(claims["exp"], str) or not self._clock() < found.until < math.inf:
             raise _bad_token()
         if claims["sid"] != place.session_id or claims.get("label", place.label) != place.label:
             raise _bad_token()

@@ -130,6 +130,7 @@ async def test_a_token_with_a_label_is_good_there_only(one: House) -> None:
         {"key": 1},
         {"key": ["x"]},
         {"exp": float("nan")},
+        {"exp": float("inf")},
         {"exp": "soon"},
         {"exp": "4102444800"},
         {"exp": 999_999},
