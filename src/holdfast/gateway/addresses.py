@@ -69,6 +69,13 @@ class Names:
             port = f":{match[2]}" if match is not None and match[2] else ""
         return f"{self.scheme}://{place.first_label}.{self.domain}{port}"
 
+    def own_hosts(self, asked_at: str) -> list[str]:
+        """Return the daemon's own names as browsers reach them, with the port by which we were asked; of addresses only
+        those that a content security policy can name."""
+        match = _HOST.fullmatch(asked_at.lower())
+        port = f":{match[2]}" if match is not None and match[2] else ""
+        return [name + port for name in sorted(self._own) if not name.startswith("[")]
+
     @property
     def scheme(self) -> str:
         return "https" if self._tls else "http"

@@ -17,16 +17,19 @@ from holdfast.gateway.links import ENTER, local_path
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.pages import ENTER as ENTER_PAGE
 from holdfast.gateway.pages import STARTING, WAITING, Page, problem
+from holdfast.gateway.pages.assets import ASSETS
 from holdfast.gateway.proxy import websocket
 from holdfast.gateway.proxy.headers import COOKIE
 from holdfast.gateway.proxy.http import Errand, HttpProxy
-from holdfast.gateway.proxy.upstream import Upstreams
+from holdfast.gateway.proxy.upstream import Upstream, Upstreams
 from holdfast.gateway.proxy.websocket import Client
-from holdfast.gateway.rules import Asked, asked
+from holdfast.gateway.rules import Asked, asked, check_origin
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
-from holdfast.gateway.visits import Visits
+from holdfast.gateway.views.stay import Stay
+from holdfast.gateway.views.views import STATE, WAKE, Views
+from holdfast.gateway.visits import Token, Visits
 from holdfast.gateway.waking import PATIENCE_SECONDS, Waking, is_on_purpose
 from holdfast.records.services import ServiceSpec
 from holdfast.sessions.session import Session
@@ -35,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 OURS = "/.holdfast/"
 MOST_FORM = 8 << 10
+MOST_FIELDS = 10
+_JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 LOOK_SECONDS = 1.0
 """How often it is looked whether those who stay may still be here: with what is remembered of them, 3 s at most."""
 
@@ -51,6 +56,7 @@ class Gateway:
         waking: Waking,
         services: SessionServices,
         upstreams: Upstreams,
+        views: Views,
         telling: Telling,
         metrics: GatewayMetrics,
         clock: Callable[[], float],
@@ -63,10 +69,11 @@ class Gateway:
         self._services = services
         self._upstreams = upstreams
         self._proxy = HttpProxy(upstreams)
+        self._views = views
         self._telling = telling
         self._metrics = metrics
         self._clock = clock
-        metrics.open.set_function(lambda: len(upstreams.in_use))
+        metrics.open.set_function(lambda: len(upstreams.in_use) + len(views.stays))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -82,14 +89,20 @@ class Gateway:
     def hang_up(self) -> None:
         """End what stays open: the daemon stops."""
         for one in list(self._upstreams.in_use):
-            self._upstreams.close(one)
+            self._upstreams.cut(one)
+        self._views.hang_up()
 
     async def _look_round(self) -> None:
         """Hang up on those who may not be here any more, and where the session has gone to sleep."""
         for one in list(self._upstreams.in_use):
-            awake = self._waking.is_awake(one.session)
-            if not awake or not await self._admission.is_still_in(one.place, one.visitor):
-                self._upstreams.close(one)
+            if not await self._may_stay(one):
+                self._upstreams.cut(one)
+        for stay in list(self._views.stays):
+            if not await self._may_stay(stay):
+                stay.socket.end()
+
+    async def _may_stay(self, one: Upstream | Stay) -> bool:
+        return self._waking.is_awake(one.session) and await self._admission.is_still_in(one.place, one.visitor)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -100,6 +113,8 @@ class Gateway:
         assert place is not None, "the dispatcher has looked"
         request = asked(scope["method"], self._origin(scope, host), scope["headers"])
         try:
+            if scope["method"] == "TRACE" or scope["http_version"] not in ("1.0", "1.1"):
+                raise BadRequest("neither TRACE nor versions other than HTTP/1.0 and 1.1 are carried into sandboxes")
             if scope["path"].startswith(OURS):
                 await self._ours(place, request, scope, receive, send)
             else:
@@ -110,14 +125,21 @@ class Gateway:
 
     async def _theirs(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         visitor = await self._admission.admit(place, request, scope["query_string"])
-        if visitor.token and request.is_navigation:
-            await self._exchange_token(place, visitor, request, scope, send)
+        if visitor.token is not None and request.is_navigation:
+            await self._exchange_token(place, visitor.token, request, scope, send)
             return
-        target = await self._tunnels.target(place.session_id, visitor.label)
+        is_view = visitor.label in self._views
+        page = self._views.page(visitor.label, host_of(scope), scope["method"], scope["path"]) if is_view else None
+        target = None if is_view else await self._tunnels.target(place.session_id, visitor.label)
         session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
         if session is None:
             await _send_page(503, WAITING, send, [(b"retry-after", b"1")])
             return
+        if page is not None:
+            self._telling.opened(place, visitor, session)
+            await _send_page(200, page, send)
+            return
+        assert target is not None
         if target.service is not None and not await self._is_up(session, target.service, request, visitor):
             await _send_page(503, STARTING, send, [(b"retry-after", b"1")])
             return
@@ -160,6 +182,9 @@ class Gateway:
         request = asked(scope["method"], self._origin(scope, host), scope["headers"], is_websocket=True)
         try:
             visitor = await self._admission.admit(place, request, scope["query_string"])
+            if visitor.label in self._views:
+                await self._open_view(place, visitor, request, scope, client)
+                return
             target = await self._tunnels.target(place.session_id, visitor.label)
             session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
             assert session is not None, "only a page waits"
@@ -171,12 +196,30 @@ class Gateway:
             self._telling.refused(place, error)
             if not client.answered:
                 status, headers, body = _as_json(error)
+                headers = [one for one in headers if one[0] != b"connection"]
                 client.answer(f"HTTP/1.1 {status} Refused".encode(), [*headers, (b"connection", b"close")], body)
+
+    async def _open_view(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, client: Client) -> None:
+        if not visitor.by_program:  # also of a public address: only its own page opens a terminal
+            check_origin(request)
+        session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
+        assert session is not None, "only a page waits"
+        self._telling.opened(place, visitor, session)
+        await self._views.serve(session, place, visitor, scope, client)
 
     # -- our own pages -------------------------------------------------------------------------------------------------
 
     async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != ENTER:
+        if request.is_ambiguous:
+            raise BadRequest("a header that says who asks, or from where, came twice")
+        path = scope["path"]
+        if path.startswith(ASSETS) and request.method in ("GET", "HEAD"):
+            await self._send_asset(path, request, send)
+            return
+        if (request.method, path) in (("GET", STATE), ("POST", WAKE)):
+            await self._send_state(place, request, scope, send)
+            return
+        if path != ENTER:
             raise NotFound("there is nothing at this address")
         bearer = request.headers.get(b"authorization")
         if bearer is not None:
@@ -188,14 +231,30 @@ class Gateway:
         else:
             raise NotFound("there is nothing at this address")
 
+    async def _send_asset(self, path: str, request: Asked, send: Send) -> None:
+        packed = b"gzip" in request.headers.get(b"accept-encoding", b"")
+        found = await self._views.assets.find(path, packed=packed)
+        if found is None:
+            raise NotFound("there is nothing at this address")
+        await _send(200, found[0], found[1], send)
+
+    async def _send_state(self, place: Place, request: Asked, scope: Scope, send: Send) -> None:
+        """Say that the session is awake, or the error why not. To be asked by POST wakes it, as a person's doing."""
+        visitor = await self._admission.admit(place, request, scope["query_string"])
+        if not visitor.by_program:
+            check_origin(request)
+        await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
+        body = json.dumps({"awake": True}).encode()
+        await _send(200, [*_JSON, (b"content-length", str(len(body)).encode())], body, send)
+
     async def _enter_by_ticket(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         origin = request.headers.get(b"origin")
         if origin is None or origin.decode("latin-1").lower() != request.origin:
             raise Forbidden("a link is handed in by this address's own page")
-        form = dict(parse_qsl(await _read(receive), max_num_fields=10))
+        form = await _read_form(receive)
         after = local_path(form.get("next", "/"))
         try:
-            cookie = await self._visits.redeem(place, form.get("ticket", ""))
+            cookie, visit = await self._visits.redeem(place, form.get("ticket", ""))
         except HoldfastError:
             try:  # the page was loaded again: who is in already just goes on
                 await self._admission.admit(place, request, b"")
@@ -205,16 +264,16 @@ class Gateway:
                 await _redirect(after, send)
                 return
             raise
-        self._telling.entered(place, "link")
+        self._telling.entered(visit)
         await _redirect(after, send, [(b"set-cookie", _cookie(cookie, request))])
 
     async def _enter_by_token(self, place: Place, request: Asked, bearer: bytes, send: Send) -> None:
-        scheme, _, token = bearer.partition(b" ")
+        scheme, _, text = bearer.partition(b" ")
         if scheme.lower() != b"bearer":
             raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
-        subject = self._visits.check_token(place, token.strip().decode("latin-1"))
-        cookie = await self._visits.begin(place, subject)
-        self._telling.entered(place, "token")
+        token = self._visits.check_token(place, text.strip().decode("latin-1"))
+        cookie, visit = await self._visits.begin(place, token)
+        self._telling.entered(visit)
         body = json.dumps({"entered": True}).encode()
         headers = [
             (b"content-type", b"application/json"),
@@ -224,10 +283,10 @@ class Gateway:
         ]
         await _send(200, headers, body, send)
 
-    async def _exchange_token(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, send: Send) -> None:
+    async def _exchange_token(self, place: Place, token: Token, request: Asked, scope: Scope, send: Send) -> None:
         """Take the token out of the address bar at once, and give a cookie for it."""
-        cookie = await self._visits.begin(place, visitor.name.removeprefix("token:"))
-        self._telling.entered(place, "token")
+        cookie, visit = await self._visits.begin(place, token)
+        self._telling.entered(visit)
         query = without_token(scope["query_string"]).decode("latin-1")
         path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")
         await _redirect(path, send, [(b"set-cookie", _cookie(cookie, request))])
@@ -255,7 +314,7 @@ def _cookie(value: str, request: Asked) -> bytes:
     return f"{COOKIE}={value}; Path=/; HttpOnly; Secure; {where}".encode()
 
 
-async def _read(receive: Receive) -> str:
+async def _read_form(receive: Receive) -> dict[str, str]:
     body = bytearray()
     while True:
         message = await receive()
@@ -263,11 +322,15 @@ async def _read(receive: Receive) -> str:
         if len(body) > MOST_FORM:
             raise BadRequest("the form is too large")
         if not message.get("more_body"):
-            return body.decode("latin-1")
+            break
+    try:
+        return dict(parse_qsl(body.decode("latin-1"), max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise BadRequest("the form has too many fields") from None
 
 
 async def _refuse(request: Asked, error: HoldfastError, send: Send) -> None:
-    more = [(b"retry-after", b"1")] if error.status == 503 else []
+    more = _also(error)
     if request.is_navigation or (request.method == "POST" and b"text/html" in request.headers.get(b"accept", b"")):
         await _send_page(error.status, problem(error.code), send, more)
     else:
@@ -282,9 +345,15 @@ def _as_json(error: HoldfastError) -> tuple[int, list[tuple[bytes, bytes]], byte
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
     ]
+    return error.status, [*headers, *_also(error)], body
+
+
+def _also(error: HoldfastError) -> list[tuple[bytes, bytes]]:
     if error.status == 503:
-        headers.append((b"retry-after", b"1"))
-    return error.status, headers, body
+        return [(b"retry-after", b"1")]
+    if error.status == 400:  # what comes after a request that could not be understood is not read
+        return [(b"connection", b"close")]
+    return []
 
 
 async def _redirect(path: str, send: Send, more: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -12,7 +12,7 @@ from holdfast.sessions.types import CreateRequest
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
 _PLAIN = (
-    *("agent", "image", "model", "system_prompt", "retry_broken_streams"),
+    *("agent", "image", "model", "system_prompt", "retry_broken_streams", "preview_port"),
     *("cpus", "memory_mb", "pids", "disk_mb"),
 )
 _TOLD_AT_START = ("repo", "persona", "permissions", "system_prompt", "model", "model_preferences", "allowed_models")

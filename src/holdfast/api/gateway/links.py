@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from holdfast.api.edge.caller import CallerOf
+from holdfast.api.services import asked_at
 from holdfast.api.wire.common import SessionId, reply
 from holdfast.api.wire.models import Output
 from holdfast.api.wire.models import Request as Body
@@ -16,6 +17,7 @@ from holdfast.api.wire.text import Timestamp, timestamp
 from holdfast.callers.types import Caller
 from holdfast.gateway.links import MAX_TTL_SECONDS, Links
 from holdfast.gateway.tunnels import Tunnels
+from holdfast.gateway.views.views import VIEWS
 from holdfast.gateway.visits import Visits
 from holdfast.records.gateway import LinkRow
 from holdfast.sessions.service import SessionService
@@ -72,7 +74,7 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
             session_id,
             label,
             caller,
-            asked_at=request.headers.get("host", ""),
+            asked_at=asked_at(request),
             ttl_seconds=body.ttl_seconds,
             public=body.public,
             name=body.name,
@@ -107,7 +109,8 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
         session_id: SessionId, tunnel: TunnelName, caller: CallerOf, request: Request, body: LinkIn | None = None
     ) -> Response:
         """As for a port, to what has this name."""
-        await tunnels.target(session_id, tunnel)
+        if tunnel not in VIEWS:
+            await tunnels.target(session_id, tunnel)
         return await make(session_id, tunnel, caller, request, body)
 
     @routes.get(f"{SESSION}/links", "List links", scope=READ, returns=LinkList, fails=(404, 422, 503))

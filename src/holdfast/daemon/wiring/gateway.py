@@ -17,12 +17,14 @@ from holdfast.gateway.admission import Admission
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.links import Links
 from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.gateway.previews import Previews
 from holdfast.gateway.proxy.upstream import Upstreams
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.services.metrics import ServiceMetrics
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Tunnels
+from holdfast.gateway.views.views import Views
 from holdfast.gateway.visits import Visits
 from holdfast.gateway.waking import Waking
 from holdfast.sessions.service import SessionService
@@ -53,20 +55,23 @@ def make_doors(
     visits = Visits(store.links, keys, secret, settings.session_seconds, time.time)
     tunnels = Tunnels(store.tunnels, sessions, CLOSED, time.time)
     links = Links(store.links, names, settings, keys, time.time, visits.forget)
+    upstreams = Upstreams(sessions.ports, settings.max_connections)
     services = SessionServices(sessions, tunnels.check_port, ServiceMetrics(registry))
     gateway = Gateway(
         names,
-        Admission(store.links, visits, keys, sessions, public_links=settings.public_links),
+        Admission(visits, keys, sessions, public_links=settings.public_links),
         visits,
         tunnels,
         Waking(sessions),
         services,
-        Upstreams(sessions.ports, settings.max_connections),
-        Telling(metrics, time.time, sessions.tell),
+        upstreams,
+        Views(names, sessions.processes, upstreams, services, time.time),
+        Telling(metrics, time.time, sessions, keys),
         metrics,
         time.time,
     )
-    return Doors(gateway, GatewayServices(links, tunnels, visits, services))
+    previews = Previews(store.threads, visits, tunnels, names, time.time, settings.thread_preview_port)
+    return Doors(gateway, GatewayServices(links, tunnels, visits, services, previews))
 
 
 def gateway_settings(config: Config) -> GatewaySettings:

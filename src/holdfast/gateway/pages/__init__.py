@@ -29,16 +29,17 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None) -> Page:
+def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> Page:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
         f"style-src {_hash(_STYLE)}",
+        "img-src data:",  # the icon: without one, browsers would ask for /favicon.ico
         "base-uri 'none'",
         policy,
         f"script-src {scripts}" if scripts else "",
     ]
-    body = _FRAME.substitute(title=title, style=_STYLE, content=content).encode()
+    body = _FRAME.substitute(title=title, style=_STYLE, content=content, kind=kind).encode()
     headers = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
@@ -47,8 +48,6 @@ def _page(title: str, content: str, *, policy: str = "sandbox", refresh: int | N
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if refresh is not None:
-        headers.append((b"refresh", str(refresh).encode()))
     return Page(body, tuple(headers))
 
 
@@ -60,19 +59,25 @@ ENTER = _page(
     "Opening the sandbox",
     (resources.files(__name__) / "enter.html").read_text(),
     policy="form-action 'self'",
+    kind="busy",
+)
+# A refresh by header does nothing where the address has a fragment: it only scrolls there.
+_AGAIN = (
+    "<noscript><meta http-equiv=refresh content=1></noscript>"
+    "<script>setTimeout(() => location.reload(), 1000);</script>"
 )
 WAITING = _page(
     "Waking the sandbox",
-    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>",
+    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>" + _AGAIN,
     policy="form-action 'none'",
-    refresh=1,
+    kind="busy",
 )
 
 STARTING = _page(
     "Starting",
-    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>",
+    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>" + _AGAIN,
     policy="form-action 'none'",
-    refresh=1,
+    kind="busy",
 )
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."

@@ -87,6 +87,8 @@ class Recipe:
             **({"build_packages": list(self.build_packages)} if self.build_packages else {}),
             **({"services": services_to_wire(self.services)} if self.services else {}),
         }
+        if self.parent and self.parent.user != self.user:
+            said["renames"] = self.parent.user  # an earlier version left the parent's name
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def chain(self) -> "list[Recipe]":
@@ -95,13 +97,13 @@ class Recipe:
 
 
 def shipped() -> list[str]:
-    """The names of the recipes that come with the package, each after those that it builds upon."""
+    """Return the names of the recipes that come with the package, each after those that it builds upon."""
     names = [entry.name.removesuffix(".toml") for entry in _shelf().iterdir() if entry.name.endswith(".toml")]
     return sorted(names, key=lambda name: (len(load(name).chain()), name))
 
 
 def load(wanted: str) -> Recipe:
-    """The recipe of that name, or in that file. Raises ``BadInput``, which names the file and the key."""
+    """Return the recipe of that name, or in that file. Raises ``BadInput``, which names the file and the key."""
     return _load(wanted, Path(), ())
 
 

@@ -31,11 +31,15 @@ if [ -e /etc/resolv.conf ]; then cp -L /etc/resolv.conf "$root/etc/resolv.conf";
 if ! [ -e "$root/bin/sh" ] && [ -x "$root/bin/busybox" ]; then chroot "$root" /bin/busybox --install -s /bin; fi
 """
 
-_ACCOUNT = """if [ -e "$root/etc/passwd" ] && ! grep -q '^[^:]*:[^:]*:%(id)s:' "$root/etc/passwd"; then
-    shell=/bin/sh
-    if [ -e "$root/bin/bash" ]; then shell=/bin/bash; fi
-    echo "%(user)s:x:%(id)s:%(id)s:%(user)s:%(home)s:$shell" >>"$root/etc/passwd"
-    echo "%(user)s:x:%(id)s:" >>"$root/etc/group"
+_ACCOUNT = """if [ -e "$root/etc/passwd" ]; then
+    if grep -q '^[^:]*:[^:]*:%(id)s:' "$root/etc/passwd"; then
+        sed -i 's/^[^:]*:\\([^:]*:%(id)s:\\)/%(user)s:\\1/' "$root/etc/passwd" "$root/etc/group"
+    else
+        shell=/bin/sh
+        if [ -e "$root/bin/bash" ]; then shell=/bin/bash; fi
+        echo "%(user)s:x:%(id)s:%(id)s:%(user)s:%(home)s:$shell" >>"$root/etc/passwd"
+        echo "%(user)s:x:%(id)s:" >>"$root/etc/group"
+    fi
 fi
 mkdir -p "$root%(home)s"
 chown %(id)s:%(id)s "$root%(home)s"

@@ -169,7 +169,7 @@ def _most(name: str, settings: SessionSettings, of_key: Ceilings) -> float:
 
 
 def _ceilings(name: str, settings: SessionSettings, of_key: Ceilings) -> Iterator[tuple[float, str]]:
-    """How much at most, and who says so.
+    """Yield how much at most, and who says so.
 
     A ceiling below the floor is the floor: a key that may have no session at all says so by ``max_sessions``.
     """

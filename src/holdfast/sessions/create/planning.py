@@ -80,7 +80,7 @@ class Planning:
         owner: str,
         ceilings: Ceilings = NO_CEILINGS,
     ) -> Session:
-        """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
+        """Return a copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
         spec = original.spec
         limits = choices.choose_limits(CreateRequest(), self._settings, ceilings, spec.limits)
         spec = replace(spec, limits=limits, fork_of=original.id, workspace=None, renewed=(), kept=False)
@@ -97,7 +97,7 @@ class Planning:
         return session
 
     def wish(self, row: SessionRow) -> WorkspaceWish | None:
-        """The workspace that this row is to have."""
+        """Return the workspace that this row is to have."""
         spec = row.spec
         if spec.workspace is None:
             return None
@@ -134,7 +134,7 @@ class Planning:
             raise BadInput(f"snapshot: {snapshot.name} was taken with driver {snapshot.driver}; this is another one")
 
     def _proxies(self, before: NetworkPolicy, wanted: NetworkPolicy | None) -> set[str]:
-        """The variables that tell of a way out, where that is not what the saved shells remember."""
+        """Return the variables that tell of a way out, where that is not what the saved shells remember."""
         if wanted is None or wanted == before:
             return set()
         return {*self._way_out.environment(before), *self._way_out.environment(wanted)}

@@ -14,7 +14,7 @@ from holdfast.protocol.messages import MOST_SEGMENTS
 from holdfast.sessions.ids import new_process_id, process_id_for
 from holdfast.sessions.session import Session
 from holdfast.sessions.use.follow import Attached, Chunk, End, follow
-from holdfast.sessions.use.using import Using
+from holdfast.sessions.use.using import AwakeOnly, Using
 
 CALL_SECONDS = 30.0
 INPUT_SECONDS = 60.0
@@ -98,6 +98,10 @@ class Processes:
         self._using = using
         self._told: dict[str, int] = {}
 
+    def awake_only(self) -> "Processes":
+        """Return the same for who may not wake a session, nor keep it awake."""
+        return Processes(AwakeOnly(self._using))
+
     async def start(self, session_id: str, request: ProcessRequest, *, idempotency_key: str | None) -> ProcessView:
         process_id = process_id_for(session_id, idempotency_key) if idempotency_key else new_process_id()
         return _view(await self._ask(session_id, "proc.start", _start_fields(process_id, request)))
@@ -153,7 +157,7 @@ class Processes:
         self._told[session_id] = self.told(session_id) + 1
 
     def told(self, session_id: str) -> int:
-        """How many words, by this daemon."""
+        """Return the number of words that this daemon has sent."""
         return self._told.get(session_id, 0)
 
     async def _ask(
@@ -228,7 +232,7 @@ def _size(size: TerminalSize | None) -> list[int] | None:
 
 
 def _chunks(header: frames.Header, body: bytes, asked: int) -> list[Chunk]:
-    """The runner's words, checked: it lives in the sandbox and may be anything by now."""
+    """Return the runner's words, checked: it lives in the sandbox and may be anything by now."""
     start, pieces = header.get("offset"), header.get("pieces")
     if not isinstance(start, int) or not isinstance(pieces, list):
         raise ProtocolError("the runner sent output that makes no sense")

@@ -12,7 +12,9 @@ from holdfast.images.builds.script import MIRRORS, Lent, script
 NASTY = """a 'b' "c" $(touch /tmp/owned) `touch /tmp/owned` \\ $HOME"""
 
 
-def run(tmp_path: Path, recipe: Recipe, lent: Lent, programs: Path = Path("/usr/bin")) -> tuple[Path, str]:
+def run(
+    tmp_path: Path, recipe: Recipe, lent: Lent, accounts: str = "", programs: Path = Path("/usr/bin")
+) -> tuple[Path, str]:
     """The script with a ``chroot`` that only calls the program; so what it runs is what it would run inside.
 
     ``programs`` are found before others, inside and outside.
@@ -21,8 +23,8 @@ def run(tmp_path: Path, recipe: Recipe, lent: Lent, programs: Path = Path("/usr/
     inside = [root / name for name in ("etc/apt/apt.conf.d", "etc/apt/sources.list.d", "bin", "usr/sbin")]
     for directory in (*inside, tools, files):
         directory.mkdir(parents=True)
-    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    (root / "etc/group").write_text("root:x:0:\n")
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n" + accounts)
+    (root / "etc/group").write_text("root:x:0:\n" + ("parent:x:1000:\n" if accounts else ""))
     (root / "bin/sh").write_text("")
     for name in ("etc/apt/sources.list", f"etc/apt/sources.list.d/0000{MIRRORS}", "etc/apt/apt.conf.d/99mmdebstrap"):
         (root / name).write_text("secret mirror")
@@ -100,6 +102,15 @@ def test_build_packages_go_and_take_along_only_what_came_with_them(tmp_path: Pat
     steps = ["installing g++, make", "running grep gcc", "removing g++, make", "cleaning up"]
     assert sorted(steps, key=said.index) == steps
     assert not (root / "run/holdfast-build").exists()
+
+
+def test_the_user_has_the_name_of_the_recipe_and_not_of_its_parent(tmp_path: Path) -> None:
+    accounts = "parent:x:1000:1000:parent:/workspace:/bin/bash\nother:x:1001:1001::/:/bin/sh\n"
+    root, _ = run(tmp_path, Recipe("x", "here", user="dev"), Lent({}, None), accounts)
+    users = (root / "etc/passwd").read_text().splitlines()
+    assert [line.split(":")[0] for line in users] == ["root", "dev", "other"]
+    assert users[1] == "dev:x:1000:1000:parent:/workspace:/bin/bash"
+    assert (root / "etc/group").read_text() == "root:x:0:\ndev:x:1000:\n"
 
 
 def test_the_log_has_all_and_shows_steps(tmp_path: Path) -> None:
