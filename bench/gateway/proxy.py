@@ -20,6 +20,7 @@ from bench.compare.oci_runtime import OciRuntime
 from bench.daemon import BenchError, Daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
+from bench.processor import cpu_seconds
 from bench.samples import Samples
 from holdfast.sdk import Session
 
@@ -28,6 +29,7 @@ MORE = Target(2.0)
 RATE = Target(1500.0, at_least=True)
 DOWN = Target(200.0, at_least=True)
 GROWTH = Target(32.0)
+COST = Target(1000 / RATE.bound)
 ECHO_MORE = Target(1.5)
 EACH_KB = Target(20.0)
 HERE = Path(__file__).parent
@@ -35,6 +37,8 @@ INSIDE = "/workspace/inside.py"
 PORT = 3000
 SECONDS = 120.0
 CONNECTIONS = 16
+WARM_SECONDS = 0.5
+"""As the visitor's program takes it, before it counts."""
 WEBSOCKETS = 500
 
 
@@ -74,7 +78,7 @@ async def measure(plan: Plan) -> list[Figure]:
         await through.run("get", 50)
         return [
             await _latency(plan, through, direct, "get", "small GET: how much later than directly", MORE),
-            await _rate(plan, through, direct),
+            *await _rate(plan, running, through, direct),
             *await _down(plan, running, through, direct),
             await _latency(plan, through, direct, "echo", "WebSocket echo: how much later than directly", ECHO_MORE),
             await _idle(plan, running, through),
@@ -127,29 +131,39 @@ async def _latency(plan: Plan, through: Way, direct: Way, what: str, told: str, 
     return Figure(NAME, told, "ms", more, target, Reference("directly, all of it", alone))
 
 
-async def _rate(plan: Plan, through: Way, direct: Way) -> Figure:
+async def _rate(plan: Plan, running: Daemon, through: Way, direct: Way) -> list[Figure]:
+    """Also what each costs the daemon's processor: that hardly depends on what else the machine does."""
     rounds, seconds = plan.count(5, 1), plan.count(4, 1)
     plan.say(f"{rounds} x ({seconds} s of small GETs over {CONNECTIONS} connections, through the gateway and directly)")
-    found, plain = Samples(more_is_better=True), Samples(more_is_better=True)
+    found, plain, cost = Samples(more_is_better=True), Samples(more_is_better=True), Samples()
     for _ in range(rounds):
-        for way, samples in ((through, found), (direct, plain)):
-            samples.add((await way.run("rate", seconds, CONNECTIONS))[0])
-    return Figure(NAME, "small GETs a second, kept alive", "/s", found, RATE, Reference("directly", plain))
+        used = cpu_seconds(running.pid)
+        found.add((await through.run("rate", seconds, CONNECTIONS))[0])
+        cost.add(1000 * (cpu_seconds(running.pid) - used) / (found.last * (seconds + WARM_SECONDS)))
+        plain.add((await direct.run("rate", seconds, CONNECTIONS))[0])
+    return [
+        Figure(NAME, "small GETs a second, kept alive", "/s", found, RATE, Reference("directly", plain)),
+        Figure(NAME, "  the daemon's processor time for each", "ms", cost, COST),
+    ]
 
 
 async def _down(plan: Plan, running: Daemon, through: Way, direct: Way) -> list[Figure]:
     rounds, size_mb = plan.count(5, 1), plan.count(1024, 64)
     plan.say(f"{rounds} x ({size_mb} MB down, through the gateway and directly)")
-    found, plain, growth = Samples(more_is_better=True), Samples(more_is_better=True), Samples()
+    found, plain, busy = Samples(more_is_better=True), Samples(more_is_better=True), Samples(more_is_better=True)
+    growth = Samples()
     await through.run("down", 8)  # buffers have their size now
     for _ in range(rounds):
         before = memory.rss_mb(running.pid)
         memory.forget_peak_rss(running.pid)
+        used = cpu_seconds(running.pid)
         found.add(size_mb / (await through.run("down", size_mb))[0])
+        busy.add(size_mb / max(cpu_seconds(running.pid) - used, 0.01))
         growth.add(max(memory.peak_rss_mb(running.pid) - before, 0.0))
         plain.add(size_mb / (await direct.run("down", size_mb))[0])
     return [
         Figure(NAME, f"{size_mb} MB down", "MB/s", found, DOWN, Reference("directly", plain)),
+        Figure(NAME, "  for each second of the daemon's processor", "MB/s", busy, DOWN),
         Figure(NAME, "  daemon's RSS meanwhile, growth", "MB", growth, GROWTH),
     ]
 
