@@ -25,7 +25,8 @@
     │   ├── ThreadNotFound             thread_not_found     404
     │   ├── TurnNotFound               turn_not_found       404
     │   ├── LinkNotFound               link_not_found       404
-    │   └── TunnelNotFound             tunnel_not_found     404
+    │   ├── TunnelNotFound             tunnel_not_found     404
+    │   └── ServiceNotFound            service_not_found    404
     ├── BadRequest                     bad_request          400
     ├── RequestTimeout                 request_timeout      408
     ├── Misdirected                    misdirected          421
@@ -37,6 +38,7 @@
     │   ├── IdempotencyMismatch        idempotency_mismatch 409
     │   ├── ImageInUse                 image_in_use         409
     │   ├── NothingListens             nothing_listens      409
+    │   ├── ServiceNeedsMemory         service_needs_memory 409
     │   ├── FileExists                 file_exists          409
     │   └── NotEmpty                   not_empty            409
     ├── SessionGone                    session_gone         410
@@ -51,8 +53,11 @@
     ├── SandboxLost                    sandbox_lost         502
     ├── BadAnswer                      bad_answer           502
     ├── NoAnswer                       no_answer            504
+    ├── ServiceFailed                  service_failed       502
+    │   └── ServiceKeepsFailing        service_keeps_failing 503
     ├── Unavailable                    unavailable          503
     │   ├── Asleep                     asleep               503
+    │   ├── ServiceStopped             service_stopped      503
     │   ├── CreateFailed               create_failed        503
     │   ├── TooManyConnections         too_many_connections 503
     │   ├── RuntimeUnavailable         runtime_unavailable  503
@@ -247,6 +252,12 @@ class TunnelNotFound(NotFound):
     code = "tunnel_not_found"
 
 
+class ServiceNotFound(NotFound):
+    """The session's image declares no service of that name."""
+
+    code = "service_not_found"
+
+
 class Conflict(HoldfastError):
     code = "conflict"
     status = 409
@@ -278,6 +289,12 @@ class NothingListens(Conflict):
     """Nobody takes connections at that port inside the sandbox."""
 
     code = "nothing_listens"
+
+
+class ServiceNeedsMemory(Conflict):
+    """The service needs more memory than the session may use."""
+
+    code = "service_needs_memory"
 
 
 class FileExists(Conflict):
@@ -365,6 +382,20 @@ class NoAnswer(HoldfastError):
     status = 504
 
 
+class ServiceFailed(HoldfastError):
+    """A service of the session did not start, or has died; the message says why, with the end of its output."""
+
+    code = "service_failed"
+    status = 502
+
+
+class ServiceKeepsFailing(ServiceFailed):
+    """It has failed several times in a row, and is not started for a while."""
+
+    code = "service_keeps_failing"
+    status = 503
+
+
 class Unavailable(HoldfastError):
     """Try again later: the daemon is starting, stopping or overloaded."""
 
@@ -376,6 +407,12 @@ class Asleep(Unavailable):
     """The session sleeps, and a request like this one does not wake it."""
 
     code = "asleep"
+
+
+class ServiceStopped(Unavailable):
+    """The service is stopped, and this request is not one that starts it."""
+
+    code = "service_stopped"
 
 
 class CreateFailed(Unavailable):

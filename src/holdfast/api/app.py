@@ -22,6 +22,7 @@ from holdfast.api.exec.lane import ExecLane
 from holdfast.api.files import content, entries
 from holdfast.api.files import routes as file_routes
 from holdfast.api.gateway import links as link_routes
+from holdfast.api.gateway import services as service_routes
 from holdfast.api.gateway import tunnels as tunnel_routes
 from holdfast.api.openapi.described import describe_fields
 from holdfast.api.openapi.examples import add_examples
@@ -88,6 +89,7 @@ def _nouns(services: Services, settings: ApiSettings, openapi: Callable[[], obje
     yield port_routes.router(sessions.ports)
     yield link_routes.router(services.gateway.links, services.gateway.tunnels, services.gateway.visits, sessions)
     yield tunnel_routes.router(services.gateway.tunnels, services.gateway.links)
+    yield service_routes.router(services.gateway.services, services.gateway.links)
     yield image_routes.router(services.images)
     yield copies.snapshots_router(sessions.snapshots)
     yield copies.workspaces_router(sessions.workspaces)

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from holdfast.api.files.links import FileLinks
 from holdfast.callers.ring import KeyRing
 from holdfast.gateway.links import Links
+from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.tunnels import Tunnels
 from holdfast.gateway.visits import Visits
 from holdfast.images.store import ImageInfo
@@ -36,6 +37,7 @@ class GatewayServices:
     links: Links
     tunnels: Tunnels
     visits: Visits
+    services: SessionServices
 
 
 @dataclass(frozen=True, slots=True)

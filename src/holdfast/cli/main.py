@@ -24,6 +24,7 @@ VERBS = {
     "kill": "sessions.kill",
     "forward": "sessions.forward",
     "open": "sessions.open",
+    "service": "sessions.service",
     "cp": "sessions.cp",
     "sleep": "sessions.sleep",
     "wake": "sessions.wake",

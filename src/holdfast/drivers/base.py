@@ -19,6 +19,7 @@ from typing import ClassVar, NewType
 from holdfast.drivers.disk.allocation import allocated_bytes
 from holdfast.errors import BadInput, DriverUnsupported, RuntimeUnavailable
 from holdfast.records.limits import Limits, Network
+from holdfast.records.services import ServiceSpecs
 
 Handle = NewType("Handle", str)
 """Opaque to everybody but the driver that made it; at most 2 KB of text; holds no secret."""
@@ -40,7 +41,8 @@ class ImageRoot:
     ``layout`` is a directory whose top-level entries become the sandbox's top-level entries. ``binds`` maps a path
     inside the sandbox to a host directory that is shown there read-only instead (the ``host`` image's ``/usr``).
     ``masked`` are paths inside that must look empty. ``env`` is what the image wants in the environment; what the
-    session wants comes first.
+    session wants comes first. ``services`` are the programs that it declares, to be started when somebody wants them;
+    a driver need not look at them.
     """
 
     name: str
@@ -48,6 +50,7 @@ class ImageRoot:
     binds: Mapping[str, Path] = field(default_factory=dict)
     masked: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    services: ServiceSpecs = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.records.gateway import is_name
+
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "holdfast.localhost")
 """Names that are always the daemon's own."""
 _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _PLACE = re.compile(r"([a-z0-9][a-z0-9-]*)--ses-([0-9a-z]{26})")
-_NAME = re.compile(r"[a-z](?:-?[a-z0-9])*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
-MOST_NAME = 30
-"""A label of DNS has 63 characters; the session's id and the hyphens take 32, one is left over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +69,13 @@ class Names:
             port = f":{match[2]}" if match is not None and match[2] else ""
         return f"{self.scheme}://{place.first_label}.{self.domain}{port}"
 
+    def own_hosts(self, asked_at: str) -> list[str]:
+        """Return the daemon's own names as browsers reach them, with the port by which we were asked; of addresses only
+        those that a content security policy can name."""
+        match = _HOST.fullmatch(asked_at.lower())
+        port = f":{match[2]}" if match is not None and match[2] else ""
+        return [name + port for name in sorted(self._own) if not name.startswith("[")]
+
     @property
     def scheme(self) -> str:
         return "https" if self._tls else "http"
@@ -80,11 +86,6 @@ def port_of(label: str) -> int | None:
     if not _PORT.fullmatch(label):
         return None
     return int(label) if int(label) < 65536 else None
-
-
-def is_name(text: str) -> bool:
-    """Say whether a tunnel or service may be called so."""
-    return len(text) <= MOST_NAME and _NAME.fullmatch(text) is not None
 
 
 def is_label(text: str) -> bool:

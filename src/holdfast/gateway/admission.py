@@ -10,11 +10,11 @@ from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Caller, Scope
 from holdfast.errors import Forbidden, Unauthorized
 from holdfast.gateway.addresses import Place
-from holdfast.gateway.links import PUBLIC, digest
+from holdfast.gateway.links import digest
 from holdfast.gateway.proxy.headers import cookie_in
 from holdfast.gateway.rules import Asked, check_origin
 from holdfast.gateway.visits import Visits
-from holdfast.records.gateway import LinkRow, VisitRow
+from holdfast.records.gateway import PUBLIC, LinkRow, VisitRow
 from holdfast.sessions.service import SessionService
 from holdfast.store import LinkStore
 

@@ -16,23 +16,29 @@ from holdfast.gateway.admission import Admission, Visitor, without_token
 from holdfast.gateway.links import ENTER, local_path
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.pages import ENTER as ENTER_PAGE
-from holdfast.gateway.pages import WAITING, Page, problem
+from holdfast.gateway.pages import STARTING, WAITING, Page, problem
+from holdfast.gateway.pages.assets import ASSETS
 from holdfast.gateway.proxy import websocket
 from holdfast.gateway.proxy.headers import COOKIE
 from holdfast.gateway.proxy.http import Errand, HttpProxy
-from holdfast.gateway.proxy.upstream import Upstreams
+from holdfast.gateway.proxy.upstream import Upstream, Upstreams
 from holdfast.gateway.proxy.websocket import Client
-from holdfast.gateway.rules import Asked, asked
+from holdfast.gateway.rules import Asked, asked, check_origin
+from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
+from holdfast.gateway.views.stay import Stay
+from holdfast.gateway.views.views import STATE, WAKE, Views
 from holdfast.gateway.visits import Visits
-from holdfast.gateway.waking import Waking, is_on_purpose
+from holdfast.gateway.waking import PATIENCE_SECONDS, Waking, is_on_purpose
+from holdfast.records.services import ServiceSpec
 from holdfast.sessions.session import Session
 
 log = structlog.get_logger(__name__)
 
 OURS = "/.holdfast/"
 MOST_FORM = 8 << 10
+_JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 LOOK_SECONDS = 1.0
 """How often it is looked whether those who stay may still be here: with what is remembered of them, 3 s at most."""
 
@@ -47,7 +53,9 @@ class Gateway:
         visits: Visits,
         tunnels: Tunnels,
         waking: Waking,
+        services: SessionServices,
         upstreams: Upstreams,
+        views: Views,
         telling: Telling,
         metrics: GatewayMetrics,
         clock: Callable[[], float],
@@ -57,18 +65,20 @@ class Gateway:
         self._visits = visits
         self._tunnels = tunnels
         self._waking = waking
+        self._services = services
         self._upstreams = upstreams
         self._proxy = HttpProxy(upstreams)
+        self._views = views
         self._telling = telling
         self._metrics = metrics
         self._clock = clock
-        metrics.open.set_function(lambda: len(upstreams.in_use))
+        metrics.open.set_function(lambda: len(upstreams.in_use) + len(views.stays))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         looking = asyncio.create_task(every(LOOK_SECONDS, self._look_round, on_failure="gateway.look.failed"))
         try:
-            async with self._visits.running():
+            async with self._visits.running(), self._services.running():
                 yield
         finally:
             self.hang_up()
@@ -79,13 +89,19 @@ class Gateway:
         """End what stays open: the daemon stops."""
         for one in list(self._upstreams.in_use):
             self._upstreams.close(one)
+        self._views.hang_up()
 
     async def _look_round(self) -> None:
         """Hang up on those who may not be here any more, and where the session has gone to sleep."""
         for one in list(self._upstreams.in_use):
-            awake = self._waking.is_awake(one.session)
-            if not awake or not await self._admission.is_still_in(one.place, one.visitor):
+            if not await self._may_stay(one):
                 self._upstreams.close(one)
+        for stay in list(self._views.stays):
+            if not await self._may_stay(stay):
+                stay.socket.end()
+
+    async def _may_stay(self, one: Upstream | Stay) -> bool:
+        return self._waking.is_awake(one.session) and await self._admission.is_still_in(one.place, one.visitor)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -109,15 +125,38 @@ class Gateway:
         if visitor.token and request.is_navigation:
             await self._exchange_token(place, visitor, request, scope, send)
             return
-        target = await self._tunnels.target(place.session_id, visitor.label)
+        is_view = visitor.label in self._views
+        page = self._views.page(visitor.label, host_of(scope), scope["method"], scope["path"]) if is_view else None
+        target = None if is_view else await self._tunnels.target(place.session_id, visitor.label)
         session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
         if session is None:
             await _send_page(503, WAITING, send, [(b"retry-after", b"1")])
+            return
+        if page is not None:
+            self._telling.opened(place, visitor, session)
+            await _send_page(200, page, send)
+            return
+        assert target is not None
+        if target.service is not None and not await self._is_up(session, target.service, request, visitor):
+            await _send_page(503, STARTING, send, [(b"retry-after", b"1")])
             return
         errand = self._errand(place, visitor, session, target, scope)
         on_purpose = is_on_purpose(request, by_program=visitor.by_program)
         with session.in_use() if on_purpose else contextlib.nullcontext():
             await self._proxy.carry(errand, scope, receive, send)
+
+    async def _is_up(self, session: Session, service: ServiceSpec, request: Asked, visitor: Visitor) -> bool:
+        """Start a service for somebody who goes to its page, or asks with a key; False where a person had better wait
+        at a page of ours.
+
+        What a page asks for in the background starts nothing, not even by a POST: the page of a service that nobody
+        looks at any more would keep it running.
+        """
+        if self._services.is_ready(session, service):
+            return True
+        starts = visitor.by_program or request.is_navigation
+        patience = PATIENCE_SECONDS if starts and not visitor.by_program else None
+        return await self._services.make_ready(session, service, starts=starts, patience=patience)
 
     def _errand(self, place: Place, visitor: Visitor, session: Session, target: Target, scope: Scope) -> Errand:
         self._telling.opened(place, visitor, session)
@@ -140,9 +179,14 @@ class Gateway:
         request = asked(scope["method"], self._origin(scope, host), scope["headers"], is_websocket=True)
         try:
             visitor = await self._admission.admit(place, request, scope["query_string"])
+            if visitor.label in self._views:
+                await self._open_view(place, visitor, request, scope, client)
+                return
             target = await self._tunnels.target(place.session_id, visitor.label)
             session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
             assert session is not None, "only a page waits"
+            if target.service is not None:
+                await self._is_up(session, target.service, request, visitor)
             errand = self._errand(place, visitor, session, target, scope)
             await websocket.carry(self._upstreams, errand, scope, client, lambda: session.touch(self._clock()))
         except HoldfastError as error:
@@ -151,10 +195,25 @@ class Gateway:
                 status, headers, body = _as_json(error)
                 client.answer(f"HTTP/1.1 {status} Refused".encode(), [*headers, (b"connection", b"close")], body)
 
+    async def _open_view(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, client: Client) -> None:
+        if not visitor.by_program:  # also of a public address: only its own page opens a terminal
+            check_origin(request)
+        session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
+        assert session is not None, "only a page waits"
+        self._telling.opened(place, visitor, session)
+        await self._views.serve(session, place, visitor, scope, client)
+
     # -- our own pages -------------------------------------------------------------------------------------------------
 
     async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != ENTER:
+        path = scope["path"]
+        if path.startswith(ASSETS) and request.method in ("GET", "HEAD"):
+            await self._send_asset(path, request, send)
+            return
+        if (request.method, path) in (("GET", STATE), ("POST", WAKE)):
+            await self._send_state(place, request, scope, send)
+            return
+        if path != ENTER:
             raise NotFound("there is nothing at this address")
         bearer = request.headers.get(b"authorization")
         if bearer is not None:
@@ -165,6 +224,22 @@ class Gateway:
             await _send_page(200, ENTER_PAGE, send)
         else:
             raise NotFound("there is nothing at this address")
+
+    async def _send_asset(self, path: str, request: Asked, send: Send) -> None:
+        packed = b"gzip" in request.headers.get(b"accept-encoding", b"")
+        found = await self._views.assets.find(path, packed=packed)
+        if found is None:
+            raise NotFound("there is nothing at this address")
+        await _send(200, found[0], found[1], send)
+
+    async def _send_state(self, place: Place, request: Asked, scope: Scope, send: Send) -> None:
+        """Say that the session is awake, or the error why not. To be asked by POST wakes it, as a person's doing."""
+        visitor = await self._admission.admit(place, request, scope["query_string"])
+        if not visitor.by_program:
+            check_origin(request)
+        await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
+        body = json.dumps({"awake": True}).encode()
+        await _send(200, [*_JSON, (b"content-length", str(len(body)).encode())], body, send)
 
     async def _enter_by_ticket(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         origin = request.headers.get(b"origin")

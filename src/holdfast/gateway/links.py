@@ -18,7 +18,7 @@ from holdfast.callers.types import Caller
 from holdfast.errors import BadInput, Forbidden
 from holdfast.gateway.addresses import Names, Place, is_label
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.records.gateway import LinkRow
+from holdfast.records.gateway import PUBLIC, LinkRow
 from holdfast.store import LinkStore
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,6 @@ MAX_TTL_SECONDS = 7 * 24 * 3600
 MAX_LINKS = 200
 TICKET_SECONDS = 30.0
 ENTER = "/.holdfast/enter"
-PUBLIC = "p-"
 _PUBLIC_BYTES = 16
 
 

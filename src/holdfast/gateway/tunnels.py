@@ -1,4 +1,4 @@
-"""Named tunnels, and which port of a session a name leads to."""
+"""Named tunnels, and which port of a session a name leads to: of a tunnel, or of a service."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import structlog
 
 from holdfast.concurrency import Bounded
-from holdfast.errors import BadInput, Forbidden, TunnelNotFound
-from holdfast.gateway.addresses import MOST_NAME, is_name, port_of
-from holdfast.gateway.links import PUBLIC
-from holdfast.records.gateway import HostHeader, TunnelRow
+from holdfast.errors import BadInput, Forbidden, ServiceNotFound, TunnelNotFound
+from holdfast.gateway.addresses import port_of
+from holdfast.records.gateway import MOST_NAME, PUBLIC, HostHeader, TunnelRow, is_name
+from holdfast.records.services import USUAL, ServiceSpec
 from holdfast.sessions.service import SessionService
 from holdfast.store import TunnelStore
 
@@ -18,8 +18,6 @@ log = structlog.get_logger(__name__)
 MAX_TUNNELS = 50
 REMEMBER_SECONDS = 3.0
 _REMEMBERED = 10_000
-SERVICES = frozenset({"ide", "desktop", "terminal"})
-"""Names that are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +26,13 @@ class Target:
 
     port: int
     host: HostHeader | None = None
-    is_ours: bool = False
-    """It is a service that we offer, and no program of the session's own."""
+    service: ServiceSpec | None = None
+    """The service that it is, which is started when somebody comes."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a service that we offer, and no program of the session's own."""
+        return self.service is not None
 
 
 class Tunnels:
@@ -42,20 +45,22 @@ class Tunnels:
         self._sessions = sessions
         self._closed = closed
         self._clock = clock
-        self._known: Bounded[str, tuple[float, dict[str, TunnelRow]]] = Bounded(_REMEMBERED)
+        self._known: Bounded[str, tuple[float, dict[str, Target]]] = Bounded(_REMEMBERED)
 
     async def put(self, session_id: str, name: str, port: int, host: HostHeader | None = None, /) -> TunnelRow:
         """Give a port a name, or a name another port. The same call twice changes nothing.
 
         Raises ``BadInput``, ``Forbidden`` for a port of ours, ``TooManyTunnels``.
         """
-        if not is_name(name) or name in SERVICES or name.startswith(PUBLIC):
+        if not is_name(name) or name in USUAL or name.startswith(PUBLIC):
             raise BadInput(
                 f"name: must be 1 to {MOST_NAME} of a-z, 0-9 and single hyphens, begin with a letter, "
-                f"not with {PUBLIC}, and be none of {', '.join(sorted(SERVICES))}"
+                f"not with {PUBLIC}, and be none of {', '.join(sorted(USUAL))}"
             )
         self.check_port(port)
         session = await self._sessions.get(session_id)
+        if any(service.name == name for service in session.spec.services):
+            raise BadInput(f"name: {name} is a service of this session; take another name")
         row = TunnelRow(session_id=session_id, name=name, port=port, host=host, created_at=self._clock())
         row = await self._store.put(row, owner=session.owner, most=MAX_TUNNELS)
         self._known.pop(session_id, None)
@@ -78,19 +83,28 @@ class Tunnels:
             raise Forbidden(f"port {port} of a sandbox is its own way to the daemon; nobody comes in by it")
 
     async def target(self, session_id: str, label: str) -> Target:
-        """Return what a label leads to. Raises ``TunnelNotFound``, or ``Forbidden`` for a port of ours."""
-        port = port_of(label)
-        if port is None:
-            row = (await self._names_of(session_id)).get(label)
-            if row is None:
-                raise TunnelNotFound("the session has no tunnel of that name; GET …/tunnels shows those there are")
-            return Target(row.port, row.host)
-        self.check_port(port)
-        return Target(port)
+        """Return what a label leads to: a port, a service, or a tunnel.
 
-    async def _names_of(self, session_id: str) -> dict[str, TunnelRow]:
+        Raises ``TunnelNotFound``, ``ServiceNotFound`` for the name of a service that the session has not, or
+        ``Forbidden`` for a port of ours.
+        """
+        port = port_of(label)
+        target = await self._named(session_id, label) if port is None else Target(port)
+        self.check_port(target.port)
+        return target
+
+    async def _named(self, session_id: str, label: str) -> Target:
         known = self._known.get(session_id)
         if known is None or self._clock() - known[0] > REMEMBER_SECONDS:
-            rows = {row.name: row for row in await self._store.of_session(session_id)}
-            known = self._known[session_id] = (self._clock(), rows)
-        return known[1]
+            known = self._known[session_id] = (self._clock(), await self._targets(session_id))
+        target = known[1].get(label)
+        if target is None and label in USUAL:
+            raise ServiceNotFound(f"the session has no service {label}: its image declares none of that name")
+        if target is None:
+            raise TunnelNotFound("the session has no tunnel of that name; GET …/tunnels shows those there are")
+        return target
+
+    async def _targets(self, session_id: str) -> dict[str, Target]:
+        targets = {row.name: Target(row.port, row.host) for row in await self._store.of_session(session_id)}
+        session = await self._sessions.get(session_id)
+        return targets | {one.name: Target(one.port, service=one) for one in session.spec.services}

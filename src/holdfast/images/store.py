@@ -35,6 +35,7 @@ from holdfast.images.names import RULE, canonical, directory_of, is_name, name_o
 from holdfast.images.unpack import layers
 from holdfast.images.unpack.budget import MAX_BYTES, Budget
 from holdfast.images.unpack.importer import explained, import_root
+from holdfast.records.services import ServiceSpecs, read_services, services_to_wire
 
 HOST = "host"
 ImageKind = Literal["host", "imported", "built"]
@@ -57,13 +58,15 @@ class ImageInfo:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a tree comes from, and what it says about the environment of its sessions."""
+    """Where a tree comes from, and what it says about its sessions: their environment and services."""
 
     kind: ImageKind = "imported"
     recipe: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+
     digest: str | None = None
     """Where it has one already; else that of the tar is taken."""
+    services: ServiceSpecs = ()
 
 
 class ImageStore:
@@ -162,7 +165,7 @@ class ImageStore:
                 name, origin.kind, made.size_bytes, time.time(), origin.digest or made.digest, origin.recipe
             )
             tree = f"{time.time_ns():x}-{secrets.token_hex(4)}"
-            self._commit(place, _Meta(info, tree, origin.env), replace=replace)
+            self._commit(place, _Meta(info, tree, origin.env, origin.services), replace=replace)
         return info
 
     def sweep(self) -> None:
@@ -216,7 +219,7 @@ class ImageStore:
         return ImageRoot(HOST, self._layout(HOST, wanted.fingerprint), wanted.binds, wanted.masked)
 
     def _image_root(self, meta: "_Meta") -> ImageRoot:
-        return ImageRoot(meta.info.name, self._layout(meta.info.name, meta.tree), env=meta.env)
+        return ImageRoot(meta.info.name, self._layout(meta.info.name, meta.tree), env=meta.env, services=meta.services)
 
     def _list(self) -> Sequence[ImageInfo]:
         return sorted((meta.info for meta in self._metas()), key=lambda info: (info.name != HOST, info.name))
@@ -241,7 +244,7 @@ class ImageStore:
     def _import_layers(self, name: str, source: str, replace: bool, budget: Budget) -> ImageInfo:
         with explained(f"image {name!r}", self.root), self.enclosed_place("flat", 0o700) as place:
             flat = layers.flatten(source, place, budget)
-            origin = Origin(env=flat.env, digest=flat.digest)
+            origin = Origin(env=flat.env, digest=flat.digest, services=flat.services)
             return self.adopt(name, flat.tar, origin, replace=replace, budget=budget)
 
     def _remove(self, name: str, in_use: Collection[str]) -> None:
@@ -309,7 +312,8 @@ class ImageStore:
             if not tree.exists():
                 place.rename(tree)
             try:
-                content = {"tree": meta.tree, "env": dict(meta.env), **asdict(meta.info)}
+                declared = {"env": dict(meta.env), "services": services_to_wire(meta.services)}
+                content = {"tree": meta.tree, **declared, **asdict(meta.info)}
                 write_file(self._meta_path(name), json.dumps(content, indent=1))
             except OSError:
                 if not place.exists():
@@ -336,10 +340,11 @@ class ImageStore:
         try:
             raw = json.loads(path.read_text())
             tree, env = Path(raw.pop("tree")).name, {str(key): str(text) for key, text in raw.pop("env", {}).items()}
-            return _Meta(ImageInfo(**raw), tree, env)
+            services = read_services(raw.pop("services", {}))
+            return _Meta(ImageInfo(**raw), tree, env, services)
         except FileNotFoundError:
             return None
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, BadInput) as error:
             raise HoldfastError(f"{path} is damaged; remove {path.parent} and import the image again") from error
 
     def _meta_path(self, name: str) -> Path:
@@ -359,3 +364,4 @@ class _Meta:
     info: ImageInfo
     tree: str
     env: Mapping[str, str] = field(default_factory=dict)
+    services: ServiceSpecs = ()

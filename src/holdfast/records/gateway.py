@@ -1,7 +1,20 @@
-"""What the gateway keeps: links that were given out, visitors that came in by them, and named tunnels."""
+"""What the gateway keeps: links that were given out, visitors that came in by them, and named tunnels. And names."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+MOST_NAME: Final = 30
+"""Of a tunnel or service. A label of DNS has 63 characters; the session's id and the hyphens take 32, one is left."""
+PUBLIC: Final = "p-"
+"""So begin the labels of public links, and no names."""
+_NAME = re.compile(r"[a-z](?:-?[a-z0-9])*")
+
+
+def is_name(text: str) -> bool:
+    """Say whether a tunnel or service may be called so."""
+    return len(text) <= MOST_NAME and _NAME.fullmatch(text) is not None
 
 
 class HostHeader(StrEnum):

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from holdfast.records.limits import Limits
 from holdfast.records.network import NetworkPolicy
+from holdfast.records.services import ServiceSpecs, read_services, services_to_wire
 from holdfast.records.sleep import SleepPolicy as SleepPolicy
 
 
@@ -28,6 +29,8 @@ class SessionSpec:
     sleep: SleepPolicy = field(default_factory=SleepPolicy)
     layout: str | None = None
     """The tree of its image that it was made from; set when it is made."""
+    services: ServiceSpecs = ()
+    """What that tree declares; set with it."""
     fork_of: str | None = None
     """The session that it is a copy of."""
     renewed: tuple[str, ...] = ()
@@ -40,7 +43,8 @@ class SessionSpec:
     """It is a thread's: it ends when the thread says so, and has a way to models."""
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "network": self.network.to_wire()})
+        fields = {**asdict(self), "network": self.network.to_wire(), "services": services_to_wire(self.services)}
+        return json.dumps(fields)
 
     @classmethod
     def from_json(cls, text: str) -> "SessionSpec":
@@ -52,6 +56,7 @@ class SessionSpec:
             env=fields["env"],
             sleep=SleepPolicy(**fields.get("sleep", {})),
             layout=fields.get("layout"),
+            services=read_services(fields.get("services") or {}),
             fork_of=fields.get("fork_of"),
             renewed=tuple(fields.get("renewed", ())),
             restored=SnapshotKind(fields["restored"]) if fields.get("restored") else None,

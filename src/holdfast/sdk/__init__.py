@@ -34,6 +34,7 @@ from holdfast.sdk.sessions.results import (
     SessionInfo,
     SessionStats,
 )
+from holdfast.sdk.sessions.services import ServiceInfo, Services
 from holdfast.sdk.sessions.session import PendingSession, Session
 from holdfast.sdk.sessions.terminal import Terminal
 from holdfast.sdk.sync.client import SyncClient, SyncFiles, SyncImages, SyncKeys, SyncSession
@@ -92,6 +93,8 @@ __all__ = [
     "ProcessInfo",
     "Reply",
     "Resolved",
+    "ServiceInfo",
+    "Services",
     "Session",
     "SessionEvent",
     "SessionInfo",

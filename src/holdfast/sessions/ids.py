@@ -53,6 +53,11 @@ def process_id_for(session_id: str, idempotency_key: str) -> str:
     return "prc_" + _digest(f"process\0{session_id}\0{idempotency_key}")
 
 
+def service_process_id(session_id: str, service: str) -> str:
+    """A service has one process, which any daemon finds again by its id."""
+    return "prc_" + _digest(f"service\0{session_id}\0{service}")
+
+
 def _digest(text: str) -> str:
     return _encode(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16]), 26)
 

@@ -101,7 +101,8 @@ class Life:
         session.image = session.image or await context.images.resolve(session.record.image)
         layout = str(session.image.layout)
         if session.record.spec.layout != layout:  # written down: the image may be replaced, its tree must stay
-            await session.set({"spec": replace(session.record.spec, layout=layout)})
+            services = session.image.services
+            await session.set({"spec": replace(session.record.spec, layout=layout, services=services)})
         row = session.record
         spec = SandboxSpec(
             session_id=row.id,

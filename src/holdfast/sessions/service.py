@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 
 from holdfast.callers.ceilings import Ceilings
@@ -26,7 +27,7 @@ from holdfast.sessions.life import Life
 from holdfast.sessions.operations import Operations
 from holdfast.sessions.pool.keeper import PoolKeeper
 from holdfast.sessions.pool.warmth import Warmer
-from holdfast.sessions.session import Sessions, unusable
+from holdfast.sessions.session import Session, Sessions, unusable
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.sleep import Sleep
 from holdfast.sessions.telling.event_kinds import EventKind
@@ -101,6 +102,7 @@ class SessionService:
         self._planning = Planning(context, copying)
         self._pool = PoolKeeper(context, life, self._planning)
         self._creation = Creation(context, sessions, self._planning, life, self._pool, copying)
+        self._told = itertools.count()
         self._stats_turns = asyncio.Semaphore(_STATS_AT_ONCE)
         self.files = SessionFiles(sleep, self.room, settings.max_file_bytes)
         self.commands = Execs(context, sleep)
@@ -154,6 +156,10 @@ class SessionService:
 
     async def get(self, session_id: str, /) -> SessionRow:
         return self._sessions.refreshed(await self._context.store.get(session_id))
+
+    def awake(self) -> Sequence[Session]:
+        """Return the sessions that can be used this moment on this host."""
+        return self._sessions.all()
 
     async def list(
         self, *, status: Sequence[Status] | None, limit: int, cursor: str | None, caller: Caller
@@ -246,7 +252,8 @@ class SessionService:
         async def record() -> None:
             await context.store.events.record(kind, session_id, data=data, now=context.clock(), owner=owner)
 
-        context.operations.attempt(f"tell:{kind}:{session_id}", "event.failed", record, session_id=session_id)
+        key = f"tell:{kind}:{session_id}:{next(self._told)}"  # of its own: none is left out for another
+        context.operations.attempt(key, "event.failed", record, session_id=session_id)
 
     # -- use ---------------------------------------------------------------------------------------------------------
 

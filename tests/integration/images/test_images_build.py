@@ -32,6 +32,9 @@ commands = ["echo made >/etc/made", "mkdir /srv && touch /srv/of-33 && chown 33:
 path = "/opt/a/hello"
 content = "hi"
 mode = "0755"
+[services.web]
+command = "httpd -f -p 8000"
+port = 8000
 """
 CHILD = (
     'from = "./tiny.toml"\ncommands = ["cat /etc/made >/etc/made-too", "rm /opt/a/hello", "stat -c %u /srv/of-33"]\n'
@@ -131,6 +134,7 @@ def test_a_tiny_image(kitchen: Kitchen) -> None:
     owned = (root / "srv/of-33").stat()
     assert (owned.st_uid - ID_BASE, owned.st_gid - ID_BASE) == (33, 44)
     assert kitchen.store.root_of("tiny").env == {"GREETING": "hello world"}
+    assert [(one.name, one.port) for one in kitchen.store.root_of("tiny").services] == [("web", 8000)]
     info = kitchen.store.info("tiny")
     assert (
         info is not None and info.kind == "built" and info.recipe == load(str(kitchen.directory / "tiny.toml")).digest
@@ -157,6 +161,7 @@ def test_a_child_uses_what_is_there_and_rebuild_does_not(kitchen: Kitchen) -> No
     assert not (root / "opt/a/hello").exists()
     assert ID_BASE is not None and (root / "srv/of-33").stat().st_uid == ID_BASE + 33
     assert kitchen.store.root_of("child").env == {"GREETING": "hello world"}
+    assert kitchen.store.root_of("child").services == kitchen.store.root_of("tiny").services
     assert not kitchen.build(kitchen.recipe("child", CHILD), rebuild=True).cached
     assert kitchen.store.root_of("tiny").layout != before
 

@@ -16,10 +16,14 @@ import pytest
 from holdfast.errors import BadInput, ToolMissing, Unavailable
 from holdfast.images.store import ImageStore
 from holdfast.images.unpack import layers
+from holdfast.records.services import SERVICES_LABEL, read_services
 from support.daemons.daemon import wait_for
 from unit.images.tars import ID_BASE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.geteuid() != 0, reason="umoci gives files to other ids")]
+
+
+SERVICES = {"web": {"command": "httpd -f -p 8000", "port": 8000, "ready": "/"}}
 
 
 def run(*argv: object) -> None:
@@ -41,6 +45,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         change(bundle / str(number) / "rootfs")
         run("umoci", "repack", "--image", image, bundle / str(number))
     run("umoci", "config", "--image", image, "--config.env", "GREETING=hello=world", "--config.env", "HOLDFAST_X=1")
+    run("umoci", "config", "--image", image, "--config.label", f"{SERVICES_LABEL}={json.dumps(SERVICES)}")
     return place / "oci"
 
 
@@ -74,6 +79,7 @@ def check(store: ImageStore, name: str) -> None:
     assert (found.layout / "two").read_text() == "two"
     assert not (found.layout / "gone").exists()
     assert found.env.get("GREETING") == "hello=world" and "HOLDFAST_X" not in found.env
+    assert found.services == read_services(SERVICES)
 
 
 @pytest.mark.parametrize("form", ["oci", "oci-archive", "docker-archive"])

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.gateway.addresses import LOOPBACK, Names, Place, is_name
+from holdfast.gateway.addresses import LOOPBACK, Names, Place
+from holdfast.records.gateway import is_name
 
 ID = "01m7rszc64pdf1xxmess68156r"
 PLACE = Place("3000", f"ses_{ID}")

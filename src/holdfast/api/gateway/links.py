@@ -16,6 +16,7 @@ from holdfast.api.wire.text import Timestamp, timestamp
 from holdfast.callers.types import Caller
 from holdfast.gateway.links import MAX_TTL_SECONDS, Links
 from holdfast.gateway.tunnels import Tunnels
+from holdfast.gateway.views.views import VIEWS
 from holdfast.gateway.visits import Visits
 from holdfast.records.gateway import LinkRow
 from holdfast.sessions.service import SessionService
@@ -35,7 +36,7 @@ class LinkIn(Body):
     path: Annotated[str, Field(max_length=2000)] = Field(default="/", description="Where in the program it leads to")
 
 
-class LinkOut(Output, record=LinkRow):
+class PortLinkOut(Output, record=LinkRow):
     id: str
     label: str
     name: str | None
@@ -45,12 +46,12 @@ class LinkOut(Output, record=LinkRow):
     used_at: Timestamp | None
 
 
-class NewLinkOut(LinkOut):
+class NewPortLinkOut(PortLinkOut):
     url: str = Field(description="The link itself; this is the only time that it is shown")
 
 
 class LinkList(BaseModel):
-    links: list[LinkOut]
+    links: list[PortLinkOut]
 
 
 class SecretOut(BaseModel):
@@ -78,13 +79,13 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
             name=body.name,
             path=body.path,
         )
-        return reply(NewLinkOut.of(made.row, url=made.url), 201)
+        return reply(NewPortLinkOut.of(made.row, url=made.url), 201)
 
     @routes.post(
         f"{SESSION}/ports/{{port}}/link",
         "Make a link to a port",
         scope=USE,
-        returns=NewLinkOut,
+        returns=NewPortLinkOut,
         status=201,
         fails=_FAILS,
     )
@@ -99,7 +100,7 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
         f"{SESSION}/tunnels/{{tunnel}}/link",
         "Make a link to a tunnel",
         scope=USE,
-        returns=NewLinkOut,
+        returns=NewPortLinkOut,
         status=201,
         fails=_FAILS,
     )
@@ -107,15 +108,16 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
         session_id: SessionId, tunnel: TunnelName, caller: CallerOf, request: Request, body: LinkIn | None = None
     ) -> Response:
         """As for a port, to what has this name."""
-        await tunnels.target(session_id, tunnel)
+        if tunnel not in VIEWS:
+            await tunnels.target(session_id, tunnel)
         return await make(session_id, tunnel, caller, request, body)
 
-    @routes.get(f"{SESSION}/links", "List links", scope=READ, returns=LinkList, fails=(404, 503))
+    @routes.get(f"{SESSION}/links", "List links", scope=READ, returns=LinkList, fails=(404, 422, 503))
     async def list_links(session_id: SessionId) -> Response:
         """List the links of a session, without their secrets."""
-        return reply(LinkList(links=[LinkOut.of(row) for row in await links.list(session_id)]))
+        return reply(LinkList(links=[PortLinkOut.of(row) for row in await links.list(session_id)]))
 
-    @routes.delete(f"{SESSION}/links/{{link_id}}", "Revoke a link", scope=USE, fails=(404, 503))
+    @routes.delete(f"{SESSION}/links/{{link_id}}", "Revoke a link", scope=USE, fails=(404, 422, 503))
     async def revoke_link(session_id: SessionId, link_id: LinkId) -> Response:
         """Revoke a link. Whoever came in by it is locked out; connections that are open end within seconds."""
         await links.revoke(session_id, link_id)
@@ -126,7 +128,7 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
         "Get the secret that signs tokens",
         scope=ADMIN,
         returns=SecretOut,
-        fails=(404, 503),
+        fails=(404, 422, 503),
     )
     async def get_gateway_secret(session_id: SessionId) -> Response:
         """Get the secret by which a program of yours signs tokens for its users: claims sub, sid (this session) and
@@ -134,7 +136,7 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
         await sessions.get(session_id)
         return reply(SecretOut(secret=visits.signing_secret(session_id)))
 
-    @routes.post("/v1/tickets", "Get a ticket for a WebSocket", scope=READ, returns=TicketOut, status=201, fails=(503,))
+    @routes.post("/v1/tickets", "Get a ticket for a WebSocket", scope=USE, returns=TicketOut, status=201, fails=(503,))
     async def create_ticket(caller: CallerOf) -> Response:
         """Get a ticket, good once and for 30 s, for browsers: they cannot send a key with a WebSocket. It goes into
         Sec-WebSocket-Protocol, as "holdfast, ticket.…"."""

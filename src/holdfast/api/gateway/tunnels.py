@@ -60,12 +60,12 @@ def router(tunnels: Tunnels, links: Links) -> Routes:
         """Give a port a name, and so an address of its own; a name that is there leads to this port from now on."""
         return reply(out(await tunnels.put(session_id, body.name, body.port, body.host), request), 201)
 
-    @routes.get(f"{SESSION}/tunnels", "List tunnels", scope=READ, returns=TunnelList, fails=(404, 503))
+    @routes.get(f"{SESSION}/tunnels", "List tunnels", scope=READ, returns=TunnelList, fails=(404, 422, 503))
     async def list_tunnels(session_id: SessionId, request: Request) -> Response:
         """List the tunnels of a session by name."""
         return reply(TunnelList(tunnels=[out(row, request) for row in await tunnels.list(session_id)]))
 
-    @routes.delete(f"{SESSION}/tunnels/{{tunnel}}", "Remove a tunnel", scope=USE, fails=(404, 503))
+    @routes.delete(f"{SESSION}/tunnels/{{tunnel}}", "Remove a tunnel", scope=USE, fails=(404, 422, 503))
     async def remove_tunnel(session_id: SessionId, tunnel: TunnelName) -> Response:
         """Remove a name. Whoever came in by it is not let in any more."""
         await tunnels.remove(session_id, tunnel)

@@ -54,6 +54,7 @@ _VALUES: Final[Mapping[str, str]] = {
     "link_id": "lnk_1a2b3c4d",
     "port": "3000",
     "tunnel": "web",
+    "service": "ide",
     "message_id": "m1",
     "question_id": "q1",
     "key": "slack:T1:C1:1700000000.1",

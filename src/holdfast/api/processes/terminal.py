@@ -1,36 +1,20 @@
 """/v1/sessions/{id}/terminal: a terminal in the sandbox, by WebSocket.
 
-Binary messages are what is typed and what appears. Text messages are JSON: the client may send ``{"resize": {"rows",
-"columns"}}``; the daemon sends ``{"attached": {…}}`` first, ``{"dropped": N}`` where output is gone, ``{"exit": {…}}``
-when the program has ended, and ``{"error": {…}}`` when something else has. A terminal is a process: it goes on when the
-client is gone, and another attaches to it by its id, from any offset that is still kept.
+What is said is in ``sessions.use.terminal``; besides, ``{"error": {…}}`` is sent when something has gone wrong.
 """
 
-import asyncio
-import contextlib
-import json
 from typing import Annotated
 
 from fastapi import Query, WebSocket
 
-from holdfast.api.processes.models import ProcessOut, TerminalIn
+from holdfast.api.processes.models import ProcessOut
 from holdfast.api.wire.common import checked_session_id
-from holdfast.api.wire.models import Request
 from holdfast.api.wire.routes import SESSION, USE, Routes
 from holdfast.api.wire.websockets import accepted
-from holdfast.concurrency import cancel_and_wait, seen
-from holdfast.errors import BadInput
-from holdfast.sessions.use.follow import Attached, Chunk
-from holdfast.sessions.use.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
+from holdfast.sessions.use.processes import Processes, ProcessView, TerminalSize
+from holdfast.sessions.use.terminal import MOST_CELLS, TerminalWish, serve_terminal
 
-MOST_TEXT = 1000
-"""Characters of a text message: all that is longer is binary."""
-
-
-class _Told(Request):
-    """A text message from the client."""
-
-    resize: TerminalIn
+Cells = Annotated[int, Query(ge=1, le=MOST_CELLS)]
 
 
 def router(processes: Processes) -> Routes:
@@ -42,96 +26,31 @@ def router(processes: Processes) -> Routes:
         session_id: str,
         process_id: str | None = None,
         offset: Annotated[int, Query(ge=0)] = 0,
-        rows: Annotated[int, Query(ge=1, le=9999)] = 24,
-        columns: Annotated[int, Query(ge=1, le=9999)] = 80,
+        rows: Cells = 24,
+        columns: Cells = 80,
         cmd: str | None = None,
         cwd: str | None = None,
     ) -> None:
         """Open a new terminal with ``cmd`` (default: an interactive bash), or the one with ``process_id``."""
         async with accepted(socket):
-            session_id = checked_session_id(session_id)
-            size = TerminalSize(rows, columns)
-            if process_id is None:
-                view = await processes.start(
-                    session_id, ProcessRequest(cmd=cmd, cwd=cwd, terminal=size), idempotency_key=None
-                )
-            else:
-                view = await _existing(processes, session_id, process_id)
-                offset = max(offset, view.kept_from)
-            await socket.send_text(_attached(view, offset))
-            if process_id is not None and view.running:
-                await processes.resize(session_id, process_id, size)
-            await _Conversation(socket, processes, session_id, view.process_id).run(offset)
+            wish = TerminalWish(TerminalSize(rows, columns), process_id, offset, cmd, cwd)
+            await serve_terminal(processes, checked_session_id(session_id), wish, _Socket(socket), _describe)
 
     return routes
 
 
-async def _existing(processes: Processes, session_id: str, process_id: str) -> ProcessView:
-    view = await processes.get(session_id, process_id)
-    if not view.terminal:
-        raise BadInput(f"process {process_id} has no terminal; follow it at …/processes/{process_id}/stream")
-    return view
+def _describe(view: ProcessView) -> dict[str, object]:
+    return ProcessOut.of(view).model_dump(mode="json")
 
 
-def _attached(view: ProcessView, offset: int) -> str:
-    process = ProcessOut.of(view).model_dump(mode="json")
-    return json.dumps({"attached": {"process_id": view.process_id, "offset": offset, "process": process}})
-
-
-class _Conversation:
-    """Both directions of one terminal, until either end is done with it."""
-
-    def __init__(self, socket: WebSocket, processes: Processes, session_id: str, process_id: str) -> None:
+class _Socket:
+    def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
-        self._processes = processes
-        self._session_id = session_id
-        self._process_id = process_id
-        self._attachment = Attachment()
+        self.send_bytes = socket.send_bytes
+        self.send_text = socket.send_text
 
-    async def run(self, offset: int) -> None:
-        showing = seen(asyncio.ensure_future(self._show(offset)))
-        typing = seen(asyncio.ensure_future(self._type()))
-        try:
-            await asyncio.wait([showing, typing], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel_and_wait(showing, typing)
-        for task in (showing, typing):
-            if not task.cancelled():
-                task.result()
-
-    async def _show(self, offset: int) -> None:
-        """Send the client what the program writes."""
-        followed = self._processes.follow(
-            self._session_id, self._process_id, offset=offset, attachment=self._attachment
-        )
-        async with contextlib.aclosing(followed):
-            async for event in followed:
-                if isinstance(event, Attached):
-                    continue
-                if isinstance(event, Chunk):
-                    if event.dropped:
-                        await self._socket.send_text(json.dumps({"dropped": event.dropped}))
-                    await self._socket.send_bytes(event.data)
-                else:
-                    ended = ProcessOut.of(event).model_dump(mode="json")
-                    await self._socket.send_text(json.dumps({"exit": ended}))
-
-    async def _type(self) -> None:
-        """Send the program what the client types."""
-        while True:
-            message = await self._socket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            if message.get("bytes"):
-                await self._attachment.send(message["bytes"])
-            elif message.get("text"):
-                await self._attachment.resize(_size(message["text"]))
-
-
-def _size(text: str) -> TerminalSize:
-    try:
-        if len(text) > MOST_TEXT:
-            raise ValueError("too long")
-        return _Told.model_validate_json(text).resize.size()
-    except ValueError:  # a ValidationError is one
-        raise BadInput('a text message must be {"resize": {"rows": R, "columns": C}}; send input as binary') from None
+    async def receive(self) -> bytes | str | None:
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        return message.get("bytes") or message.get("text") or b""

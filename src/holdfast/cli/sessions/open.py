@@ -22,18 +22,21 @@ if TYPE_CHECKING:
 @click.option("--print", "only_print", is_flag=True, help="Print the link, and open nothing.")
 @connection
 def command(session: str, target: str, ttl_seconds: int | None, public: bool, path: str, only_print: bool) -> None:
-    """Open what listens at a port of a session in a browser.
+    """Open what listens at a port of a session, or one of its services, in a browser. A service is started first.
 
     The link is printed. It is good once: the browser that opens it stays in for as long as it is used.
 
     \b
     holdfast open ID 3000
+    holdfast open ID ide            # a service, which `holdfast service ls ID` shows
     holdfast open ID web            # a tunnel: a port that was given a name
     """
 
     async def run(client: "Client") -> "NewLink":
         found = await find_session(client, session)
         place = int(target) if target.isdigit() else target
+        if isinstance(place, str) and any(one.name == place for one in await found.services.list()):
+            await found.services.start(place)
         return await found.links.create(place, ttl_seconds=ttl_seconds, public=public, path=path)
 
     link = ask(run)

@@ -18,9 +18,12 @@ from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.links import Links
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.proxy.upstream import Upstreams
+from holdfast.gateway.services.engine import SessionServices
+from holdfast.gateway.services.metrics import ServiceMetrics
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Tunnels
+from holdfast.gateway.views.views import Views
 from holdfast.gateway.visits import Visits
 from holdfast.gateway.waking import Waking
 from holdfast.sessions.service import SessionService
@@ -51,18 +54,22 @@ def make_doors(
     visits = Visits(store.links, keys, secret, settings.session_seconds, time.time)
     tunnels = Tunnels(store.tunnels, sessions, CLOSED, time.time)
     links = Links(store.links, names, settings, keys, time.time, visits.forget)
+    upstreams = Upstreams(sessions.ports, settings.max_connections)
+    services = SessionServices(sessions, tunnels.check_port, ServiceMetrics(registry))
     gateway = Gateway(
         names,
         Admission(store.links, visits, keys, sessions, public_links=settings.public_links),
         visits,
         tunnels,
         Waking(sessions),
-        Upstreams(sessions.ports, settings.max_connections),
+        services,
+        upstreams,
+        Views(names, sessions.processes, upstreams, services, time.time),
         Telling(metrics, time.time, sessions.tell),
         metrics,
         time.time,
     )
-    return Doors(gateway, GatewayServices(links, tunnels, visits))
+    return Doors(gateway, GatewayServices(links, tunnels, visits, services))
 
 
 def gateway_settings(config: Config) -> GatewaySettings:

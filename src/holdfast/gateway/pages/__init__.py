@@ -14,6 +14,9 @@ Header = tuple[bytes, bytes]
 
 _STYLE = (resources.files(__name__) / "style.css").read_text()
 _FRAME = Template((resources.files(__name__) / "frame.html").read_text())
+_GOES_ON = """<noscript><meta http-equiv=refresh content=1></noscript>
+<script>setTimeout(() => location.reload(), 1000);</script>"""
+"""Not by a header: where the address has a fragment, browsers only scroll there."""
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -29,7 +32,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(title: str, content: str, *, policy: str = "sandbox") -> Page:
+def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> Page:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
@@ -39,7 +42,7 @@ def _page(title: str, content: str, *, policy: str = "sandbox") -> Page:
         policy,
         f"script-src {scripts}" if scripts else "",
     ]
-    body = _FRAME.substitute(title=title, style=_STYLE, content=content).encode()
+    body = _FRAME.substitute(title=title, style=_STYLE, content=content, kind=kind).encode()
     headers = [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
@@ -59,15 +62,17 @@ ENTER = _page(
     "Opening the sandbox",
     (resources.files(__name__) / "enter.html").read_text(),
     policy="form-action 'self'",
+    kind="busy",
 )
-WAITING = _page(
-    "Waking the sandbox",
-    # A refresh by header does nothing where the address has a fragment: it only scrolls there.
-    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>"
-    "<noscript><meta http-equiv=refresh content=1></noscript>"
-    "<script>setTimeout(() => location.reload(), 1000);</script>",
-    policy="form-action 'none'",
-)
+
+
+def _waiting(title: str, text: str) -> Page:
+    content = f"<h1>{title}</h1><p role=status>{text} This page goes on by itself in a moment.</p>{_GOES_ON}"
+    return _page(title, content, policy="form-action 'none'", kind="busy")
+
+
+WAITING = _waiting("Waking the sandbox", "It was asleep.")
+STARTING = _waiting("Starting", "It is being started.")
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."
 PROBLEMS = {
@@ -83,6 +88,27 @@ PROBLEMS = {
     "tunnel_not_found": _problem(
         "Nothing has this name", "The sandbox has no tunnel or service of this name.", "Check the address."
     ),
+    "service_not_found": _problem(
+        "The sandbox does not have this",
+        "Its image declares no service of this name.",
+        "Make a sandbox from an image that does.",
+    ),
+    "service_failed": _problem(
+        "It did not start, or has died",
+        "A service of this sandbox failed.",
+        "What it wrote is in its log: <code>holdfast service log</code>. Reload this page to start it again.",
+    ),
+    "service_keeps_failing": _problem(
+        "It keeps failing",
+        "A service of this sandbox has failed several times in a row, and is left alone for some minutes.",
+        "What it wrote is in its log: <code>holdfast service log</code>.",
+    ),
+    "service_needs_memory": _problem(
+        "The sandbox is too small for this",
+        "The service needs more memory than the sandbox may use.",
+        "Make a sandbox with more memory.",
+    ),
+    "service_stopped": _problem("It is stopped", "It starts when somebody opens its page.", "Reload this page."),
     "nothing_listens": _problem(
         "Nothing is running here yet",
         "The sandbox is there, but no program listens at this port.",

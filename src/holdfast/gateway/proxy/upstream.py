@@ -57,9 +57,19 @@ class Upstreams:
         Raises ``NothingListens``, ``TooManyConnections``.
         """
         one = None if fresh else self._take(session, port, visitor)
-        one = one or await self._connect(session, port, place, visitor)
+        self._ports.use.opened(session.id, port)
+        try:
+            one = one or await self._connect(session, port, place, visitor)
+        except BaseException:
+            self._ports.use.closed(session.id, port)
+            raise
         self.in_use.add(one)
         return one
+
+    def _let_go(self, one: Upstream) -> None:
+        if one in self.in_use:
+            self.in_use.discard(one)
+            self._ports.use.closed(one.session.id, one.port)
 
     async def _connect(self, session: Session, port: int, place: Place, visitor: Visitor) -> Upstream:
         if self._open[session.id] >= self._most:
@@ -76,7 +86,7 @@ class Upstreams:
 
     def keep(self, one: Upstream) -> None:
         """Keep a connection for the next request; its last answer was read to its end."""
-        self.in_use.discard(one)
+        self._let_go(one)
         same = sum(other.key == one.key for other in self._idle)
         if one.closed or len(self._idle) >= MOST_IDLE or same >= _EACH or one.reader.at_eof():
             self.close(one)
@@ -85,7 +95,7 @@ class Upstreams:
         self._idle[one] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.close, one)
 
     def close(self, one: Upstream) -> None:
-        self.in_use.discard(one)
+        self._let_go(one)
         timer = self._idle.pop(one, None)
         if timer is not None:
             timer.cancel()

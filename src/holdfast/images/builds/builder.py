@@ -84,7 +84,7 @@ class Builder:
             with BuildLog(path, name, self._tell) as log, self._store.enclosed_place("build", 0o755) as build:
                 self._run(recipe, build, log, deadline)
                 log.step("taking it into the store")
-                origin = Origin("built", recipe.digest, dict(recipe.env))
+                origin = Origin("built", recipe.digest, dict(recipe.env), services=recipe.services)
                 return Built(self._store.adopt(name, build / "root.tar", origin, replace=True), cached=False)
 
     def _run(self, recipe: Recipe, build: Path, log: BuildLog, deadline: float) -> None:

@@ -5,11 +5,13 @@ which has a little more in it than the variant ``apt``.
 """
 
 import base64
+import json
 import shlex
 import textwrap
 
 from holdfast.images.builds.recipe import Recipe, RecipeFile
 from holdfast.images.layout import HOME, USER_ID
+from holdfast.records.services import SERVICES_LABEL, services_to_wire
 
 _EOF = "END_OF_COMMAND"
 
@@ -21,6 +23,9 @@ def text(recipe: Recipe) -> str:
     ]
     for part in recipe.chain():
         lines += ["", f"# {part.name}", *_part(part)]
+    if recipe.services:
+        declared = json.dumps(services_to_wire(recipe.services))
+        lines += ["", "# read by `holdfast image import`", f"LABEL {SERVICES_LABEL}={_quoted(declared)}"]
     lines += [
         "",
         "# the session's user",

@@ -17,6 +17,7 @@ from typing import Literal, cast, get_args
 from holdfast.errors import BadInput
 from holdfast.images.layout import USER
 from holdfast.images.names import NAME, RULE
+from holdfast.records.services import ServiceSpecs, read_services, services_to_wire
 
 Variant = Literal["apt", "minbase", "essential", "extract"]
 
@@ -30,7 +31,7 @@ _NPM = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*@\d+\.\d+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _MODE = re.compile(r"0?[0-7]{3}")
-_KEYS = ("from", "name", "suite", "variant", "packages", "pip", "npm", "files", "env", "commands", "user")
+_KEYS = ("from", "name", "suite", "variant", "packages", "pip", "npm", "files", "env", "commands", "user", "services")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Recipe:
     """Of the image's sessions, and while it is built; with the parent's."""
     commands: Sequence[str] = ()
     user: str = USER
+    services: ServiceSpecs = ()
+    """Of the image's sessions; with the parent's."""
 
     @property
     def digest(self) -> str:
@@ -74,6 +77,7 @@ class Recipe:
             "env": dict(self.env),
             "commands": list(self.commands),
             "user": self.user,
+            **({"services": services_to_wire(self.services)} if self.services else {}),
         }
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
@@ -149,6 +153,7 @@ class _Reader:
             env={**(parent.env if parent else {}), **self._env()},
             commands=self._list("commands", self._no_nul),
             user=self._text("user", parent.user if parent else USER, self._fits(_USER, "a name for the user 1000")),
+            services=self._services(parent.services if parent else ()),
         )
 
     def _variant(self) -> Variant:
@@ -200,6 +205,13 @@ class _Reader:
                 raise self._wrong(f"env.{name}", "must consist of letters, digits and _; HOLDFAST_ is not for images")
             self._no_nul(f"env.{name}", value)
         return dict(table)
+
+    def _services(self, inherited: ServiceSpecs) -> ServiceSpecs:
+        try:
+            own = read_services(self._table.get("services", {}), strict=True)
+            return read_services({**services_to_wire(inherited), **services_to_wire(own)})
+        except BadInput as error:
+            raise BadInput(f"{self._path}: {error.message}") from None
 
     def _list(self, key: str, check: Callable[[str, str], str]) -> list[str]:
         values = self._table.get(key, [])

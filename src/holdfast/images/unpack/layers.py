@@ -21,6 +21,7 @@ from holdfast.errors import BadInput, DiskFull, TooLarge, Unavailable
 from holdfast.images.builds import enclosure
 from holdfast.images.unpack.budget import Budget
 from holdfast.network.addresses import METADATA_NAMES, is_never
+from holdfast.records.services import SERVICES_LABEL, ServiceSpecs, read_services
 
 REGISTRY = "docker://"
 _REFERENCE = re.compile(r"docker://[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}")
@@ -49,6 +50,8 @@ class Flat:
     tar: Path
     env: Mapping[str, str]
     digest: str
+    services: ServiceSpecs = ()
+    """What its label says, which the Dockerfiles of our recipes set."""
 
 
 def check_reference(text: str) -> None:
@@ -76,7 +79,7 @@ def flatten(source: str, place: Path, budget: Budget) -> Flat:
     watch = _Watch(place, budget)
     layout = place / "layout"
     _copy(_named(source, place), source, layout, place, watch)
-    digest, env = _read(layout)
+    digest, env, services = _read(layout)
     place.chmod(0o711)
     enclosure.own(place)
     tar = place / "root.tar"
@@ -92,7 +95,7 @@ def flatten(source: str, place: Path, budget: Budget) -> Flat:
         enclosure.remove(place / "rootfs")
     if status != 0:
         raise BadInput(f"{source} cannot be unpacked: {_last_line(bytes(said))}")
-    return Flat(tar, env, digest)
+    return Flat(tar, env, digest, services)
 
 
 class _Watch:
@@ -161,16 +164,22 @@ def _wait(process: "subprocess.Popen[bytes]", watch: _Watch) -> None:
                 raise Unavailable(f"the image was not there within {_SECONDS:.0f} s; try again later") from None
 
 
-def _read(layout: Path) -> tuple[str, dict[str, str]]:
-    """The digest and the environment of the only image in a layout."""
+def _read(layout: Path) -> tuple[str, dict[str, str], ServiceSpecs]:
+    """The digest, the environment and the services of the only image in a layout."""
     try:
         digest = _json(layout / "index.json")["manifests"][0]["digest"]
         config = _json(_blob(layout, _json(_blob(layout, digest))["config"]["digest"]))
-        pairs = [str(pair).partition("=") for pair in (config.get("config") or {}).get("Env") or []]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        said = config.get("config") or {}
+        pairs = [str(pair).partition("=") for pair in said.get("Env") or []]
+        declared = json.loads((said.get("Labels") or {}).get(SERVICES_LABEL) or "{}")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"the image's manifest or configuration is damaged ({error!r})") from error
     usable = {name: value for name, _, value in pairs if _VARIABLE.fullmatch(name) and "\0" not in value}
-    return digest, {name: value for name, value in usable.items() if not name.startswith("HOLDFAST_")}
+    env = {name: value for name, value in usable.items() if not name.startswith("HOLDFAST_")}
+    try:
+        return digest, env, read_services(declared)
+    except BadInput as error:
+        raise BadInput(f"the image's label {SERVICES_LABEL} is wrong: {error.message}") from None
 
 
 def _json(path: Path) -> Any:

@@ -49,6 +49,8 @@ class Process:
         self.has_terminal = request.size is not None
         self.output = ProgramOutput(limit)
         self.told_of_cuts = ""
+        self.takes_group_along = False
+        """When it ends, what is left of its group is killed."""
         self.started_at = time.time()
         self.ended_at: float | None = None
         self.exit_code: int | None = None
@@ -214,6 +216,8 @@ class Process:
 
     def _ended(self, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
+        if self.takes_group_along:
+            _kill_group(self.pid)
         self._drain()
         self.exit_code = code if code >= 0 else 128 - code
         self.ended_at = time.time()
@@ -254,6 +258,14 @@ class Process:
         for fd in list(self._outputs):
             self._close_output(fd)
         self._close_input_pipe()
+
+
+def _kill_group(leader: int) -> None:
+    """Kill what a program that has just ended has left of its group. Mostly it was alone."""
+    try:
+        os.killpg(leader, children.KILL)
+    except OSError:
+        return
 
 
 def _open_terminal(rows: int, columns: int) -> tuple[int, int]:

@@ -75,6 +75,7 @@ class ProcessTable:
 
         process = Process(self._loop, process_id, label, request, fields.integer(header, "limit"), started)
         process.told_of_cuts = told_of_cuts
+        process.takes_group_along = bool(header.get("whole_group"))
         self._by_id[process_id] = process
         self._forget_old()
 

@@ -13,6 +13,7 @@ from holdfast.sdk.sessions.gateway import Links, Tunnels
 from holdfast.sdk.sessions.ports import Ports
 from holdfast.sdk.sessions.processes import Processes
 from holdfast.sdk.sessions.results import ExecResult, SessionInfo, SessionStats, given, new_key, of_wire
+from holdfast.sdk.sessions.services import Services
 from holdfast.sdk.sessions.terminal import Terminal, open_terminal
 
 RAW = "application/octet-stream"
@@ -41,6 +42,7 @@ class Session:
         self.ports = Ports(transport, self._path)
         self.links = Links(transport, self._path)
         self.tunnels = Tunnels(transport, self._path)
+        self.services = Services(transport, self._path)
         self.files = Files(transport, self._path)
 
     def __repr__(self) -> str:

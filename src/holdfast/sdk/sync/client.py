@@ -23,6 +23,7 @@ from holdfast.sdk.sessions.output import Chunk
 from holdfast.sdk.sessions.ports import Forward, Ports
 from holdfast.sdk.sessions.processes import Process, Processes, ProcessInfo
 from holdfast.sdk.sessions.results import ExecEnd, SessionInfo
+from holdfast.sdk.sessions.services import Services
 from holdfast.sdk.sessions.session import Session
 from holdfast.sdk.sessions.terminal import Terminal
 from holdfast.sdk.sync.base import Shown, Sync, forward, forward_as, forward_iterator, forward_object
@@ -125,6 +126,15 @@ class SyncTunnels(Sync[Tunnels]):
     remove = forward(Tunnels.remove)
 
 
+class SyncServices(Sync[Services]):
+    """The services of a session: ``session.services``."""
+
+    list = forward(Services.list)
+    start = forward(Services.start)
+    stop = forward(Services.stop)
+    log = forward(Services.log)
+
+
 class SyncSession(Sync[Session]):
     """One sandbox. As a context manager it is destroyed at the end of the block."""
 
@@ -148,6 +158,7 @@ class SyncSession(Sync[Session]):
         self.ports = SyncPorts(portal, inner.ports)
         self.links = SyncLinks(portal, inner.links)
         self.tunnels = SyncTunnels(portal, inner.tunnels)
+        self.services = SyncServices(portal, inner.services)
 
     @contextmanager
     def terminal(self, cmd: str | None = None, **named: Any) -> Iterator[SyncTerminal]:

@@ -110,7 +110,7 @@ class Planning:
             image=image,
             node=self._context.node,
             driver=self._driver.name,
-            spec=replace(spec, layout=str(root.layout), restored=None),
+            spec=replace(spec, layout=str(root.layout), services=root.services, restored=None),
             cwd=_HOME,
             ttl_seconds=ttl,
             created_at=now,

@@ -25,6 +25,10 @@ class EventKind(StrEnum):
     TUNNELS = "tunnels"
     GATEWAY_OPENED = "gateway.opened"
     GATEWAY_REFUSED = "gateway.refused"
+    SERVICE_STARTED = "service.started"
+    SERVICE_READY = "service.ready"
+    SERVICE_STOPPED = "service.stopped"
+    SERVICE_FAILED = "service.failed"
 
 
 TOLD: dict[Event, tuple[EventKind, ...]] = {

@@ -1,9 +1,13 @@
 """Ports inside a session's sandbox: who listens, and connections to them. Works without any network."""
 
+import asyncio
 import contextlib
+import math
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from holdfast.concurrency import Bounded
 from holdfast.errors import ProtocolError
 from holdfast.link.link import Stream
 from holdfast.link.streams import begin_stream, open_stream
@@ -12,6 +16,7 @@ from holdfast.sessions.session import Session
 from holdfast.sessions.use.using import Using
 
 CALL_SECONDS = 20.0
+_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +29,36 @@ class Listening:
     program: str | None
 
 
+class PortUse:
+    """Which ports of sessions somebody is connected to, through this daemon, and since when nobody is."""
+
+    def __init__(self) -> None:
+        self._open: Counter[tuple[str, int]] = Counter()
+        self._left: Bounded[tuple[str, int], float] = Bounded(_REMEMBERED)
+
+    def opened(self, session_id: str, port: int) -> None:
+        self._open[session_id, port] += 1
+
+    def closed(self, session_id: str, port: int) -> None:
+        self._left[session_id, port] = asyncio.get_running_loop().time()
+        self._open[session_id, port] -= 1
+        if self._open[session_id, port] <= 0:
+            del self._open[session_id, port]
+
+    def is_open(self, session_id: str, port: int) -> bool:
+        return (session_id, port) in self._open
+
+    def left_at(self, session_id: str, port: int) -> float:
+        """Return when, by the loop's clock, the last one has left; minus infinity if there was none."""
+        return self._left.get((session_id, port), -math.inf)
+
+
 class Ports:
     """Ports of this node's sessions."""
 
     def __init__(self, using: Using) -> None:
         self._using = using
+        self.use = PortUse()
 
     async def list(self, session_id: str) -> list[Listening]:
         header, _ = await self._using.call(session_id, "ports", {}, timeout=CALL_SECONDS)
@@ -44,8 +74,12 @@ class Ports:
         Raises ``NothingListens`` if there is nobody to connect to.
         """
         fields: frames.Header = {"port": port}
-        async with self._using.use(session_id) as session, open_stream(session.link, "dial", fields) as stream:
-            yield stream
+        self.use.opened(session_id, port)
+        try:
+            async with self._using.use(session_id) as session, open_stream(session.link, "dial", fields) as stream:
+                yield stream
+        finally:
+            self.use.closed(session_id, port)
 
     # -- for who may not wake a session --------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from holdfast.link.streams import send_frame
 from holdfast.protocol import frames
 from holdfast.protocol.messages import MOST_SEGMENTS
 from holdfast.sessions.ids import new_process_id, process_id_for
+from holdfast.sessions.session import Session
 from holdfast.sessions.use.follow import Attached, Chunk, End, follow
-from holdfast.sessions.use.using import Using
+from holdfast.sessions.use.using import AwakeOnly, Using
 
 CALL_SECONDS = 30.0
 INPUT_SECONDS = 60.0
@@ -42,6 +43,8 @@ class ProcessRequest:
     told_of_cuts: str | None = None
     """Among its stderr there is ``protocol.messages.CUT`` where a daemon died and its callers reached the next; and
     what is told to all that have this same tag."""
+    whole_group: bool = False
+    """When it ends, what it has left of its group is killed, so that the next one finds its ports free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +98,16 @@ class Processes:
         self._using = using
         self._told: dict[str, int] = {}
 
+    def awake_only(self) -> "Processes":
+        """Return the same for who may not wake a session, nor keep it awake."""
+        return Processes(AwakeOnly(self._using))
+
     async def start(self, session_id: str, request: ProcessRequest, *, idempotency_key: str | None) -> ProcessView:
         process_id = process_id_for(session_id, idempotency_key) if idempotency_key else new_process_id()
-        fields: frames.Header = {
-            "process_id": process_id,
-            "cmd": request.cmd,
-            "argv": None if request.argv is None else list(request.argv),
-            "env": dict(request.env),
-            "cwd": request.cwd,
-            "user": request.user,
-            "size": _size(request.terminal),
-            "input": request.stdin,
-            "limit": request.output_bytes,
-            **({"told_of_cuts": request.told_of_cuts} if request.told_of_cuts else {}),
-        }
-        return _view(await self._ask(session_id, "proc.start", fields))
+        return _view(await self._ask(session_id, "proc.start", _start_fields(process_id, request)))
 
     async def list(self, session_id: str) -> list[ProcessView]:
-        listed = (await self._ask(session_id, "proc.list", {})).get("processes")
-        if not isinstance(listed, list):
-            raise ProtocolError("the runner sent a list of processes that is none")
-        return [_view(one) for one in listed]
+        return _views(await self._ask(session_id, "proc.list", {}))
 
     async def get(self, session_id: str, process_id: str, *, wait_ms: int = 0) -> ProcessView:
         """As it is now; with ``wait_ms``, as it is at its end or after that time."""
@@ -172,6 +164,67 @@ class Processes:
         self, session_id: str, op: str, fields: frames.Header, seconds: float = CALL_SECONDS
     ) -> frames.Header:
         return (await self._using.call(session_id, op, fields, timeout=seconds))[0]
+
+
+class Background:
+    """Calls on the processes of a session that is at hand. They do not count as a use of it, and do not wake it."""
+
+    @staticmethod
+    async def start(session: Session, process_id: str, request: ProcessRequest) -> ProcessView:
+        """Start a process with this id; if one with this id runs already, or has ended, return that one."""
+        return _view(await _call(session, "proc.start", _start_fields(process_id, request)))
+
+    @staticmethod
+    async def list(session: Session) -> list[ProcessView]:
+        return _views(await _call(session, "proc.list", {}))
+
+    @staticmethod
+    async def get(session: Session, process_id: str, *, wait_ms: int = 0) -> ProcessView:
+        fields: frames.Header = {"process_id": process_id, "wait_ms": wait_ms}
+        return _view(await _call(session, "proc.get", fields, CALL_SECONDS + wait_ms / 1000))
+
+    @staticmethod
+    async def tail(session: Session, view: ProcessView, most: int) -> bytes:
+        """Return the last bytes of its output, of both streams together."""
+        offset = max(view.written - most, view.kept_from)
+        fields: frames.Header = {"process_id": view.process_id, "offset": offset, "limit": most}
+        header, body = await session.link.call("proc.read", fields, timeout=CALL_SECONDS)
+        return b"".join(chunk.data for chunk in _chunks(header, body, offset))
+
+    @staticmethod
+    async def signal(session: Session, process_id: str, signal: str) -> None:
+        await _call(session, "proc.signal", {"process_id": process_id, "signal": signal})
+
+    @staticmethod
+    async def remove(session: Session, process_id: str) -> None:
+        await _call(session, "proc.remove", {"process_id": process_id})
+
+
+async def _call(session: Session, op: str, fields: frames.Header, seconds: float = CALL_SECONDS) -> frames.Header:
+    return (await session.link.call(op, fields, timeout=seconds))[0]
+
+
+def _start_fields(process_id: str, request: ProcessRequest) -> frames.Header:
+    return {
+        "process_id": process_id,
+        "cmd": request.cmd,
+        "argv": None if request.argv is None else list(request.argv),
+        "env": dict(request.env),
+        "cwd": request.cwd,
+        "user": request.user,
+        "size": _size(request.terminal),
+        "input": request.stdin,
+        "limit": request.output_bytes,
+        **({"told_of_cuts": request.told_of_cuts} if request.told_of_cuts else {}),
+        **({"whole_group": True} if request.whole_group else {}),
+    }
+
+
+def _views(header: frames.Header) -> list[ProcessView]:
+    listed = header.get("processes")
+    if not isinstance(listed, list):
+        raise ProtocolError("the runner sent a list of processes that is none")
+    return [_view(one) for one in listed]
 
 
 def _size(size: TerminalSize | None) -> list[int] | None:

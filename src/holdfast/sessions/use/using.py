@@ -4,6 +4,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 
+from holdfast.errors import Asleep
 from holdfast.protocol import frames
 from holdfast.sessions.session import Session
 
@@ -32,3 +33,23 @@ class Using(ABC):
         """Call the session's runner, as one use of the session."""
         async with self.use(session_id) as session:
             return await session.link.call(op, fields, body, timeout=timeout)
+
+
+class AwakeOnly(Using):
+    """Uses sessions that are awake. It wakes none, and nothing by it counts as a use: for who only looks on."""
+
+    def __init__(self, using: Using) -> None:
+        self._using = using
+
+    async def find(self, session_id: str) -> Session:
+        session = self._using.live(session_id)
+        if session is None:
+            raise Asleep("the session is asleep, or is falling asleep")
+        return session
+
+    def live(self, session_id: str) -> Session | None:
+        return self._using.live(session_id)
+
+    @contextlib.asynccontextmanager
+    async def use(self, session_id: str) -> AsyncIterator[Session]:
+        yield await self.find(session_id)

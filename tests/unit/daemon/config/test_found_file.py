@@ -31,9 +31,9 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 REFUSED = {
     "api_key", "database_url", "destroy_after_seconds", "docker_host", "driver", "egress_private_hosts",
-    "event_retention_hours", "git_credentials", "id_range", "network", "persona_dir", "providers", "public_url",
-    "runtime", "snapshot_dir", "state_dir", "stray_keep_days", "system_prompt_file", "thread_files_dir", "thread_idle",
-    "transcription_model", "trusted_proxies", "webhooks",
+    "event_retention_hours", "gateway_domain", "git_credentials", "id_range", "network", "persona_dir", "providers",
+    "public_hosts", "public_links", "public_url", "runtime", "snapshot_dir", "state_dir", "stray_keep_days",
+    "system_prompt_file", "thread_files_dir", "thread_idle", "transcription_model", "trusted_proxies", "webhooks",
 }  # fmt: skip
 """Written out once more: a row of the table that is changed by accident must not open anything."""
 IN_SECTIONS = {KEYS[name].place for name in REFUSED if KEYS[name].place}

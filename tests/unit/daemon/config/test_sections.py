@@ -18,6 +18,7 @@ from holdfast.daemon.config.load import env_name, load_config
 from holdfast.daemon.config.sandboxes import THREADS
 from holdfast.daemon.server.doorkeeper import DoorSettings
 from holdfast.errors import ConfigError
+from holdfast.gateway.settings import GatewaySettings
 from holdfast.sessions.settings import SessionSettings
 from holdfast.sessions.telling.webhooks import WebhookSettings
 from holdfast.threads.resolve.warm import POOL
@@ -26,6 +27,7 @@ from support.config_files import as_yaml
 
 CLASSES: dict[str, Any] = {
     "api": ApiSettings,
+    "gateway": GatewaySettings,
     "git": GitSettings,
     "models": ProxySettings,
     "server": DoorSettings,
@@ -40,6 +42,10 @@ VALUES: dict[str, object] = {
     "api_key": "0123456789abcdef",
     "public_url": "https://example.org",
     "trusted_proxies": ["10.0.0.1"],
+    "public_hosts": ["holdfast.example.org"],
+    "gateway_domain": "sandbox.example.org",
+    "gateway_tls": True,
+    "public_links": True,
     "state_dir": "/somewhere",
     "database_url": "sqlite:////somewhere/x.db",
     "driver": "fake",

@@ -1,5 +1,6 @@
 """Recipes: what they may say, what their hash covers, and that what ships makes sense."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from holdfast.errors import BadInput
 from holdfast.images.builds import dockerfile, recipe
 from holdfast.images.builds.recipe import load
+from holdfast.records.services import SERVICES_LABEL, read_services
 
 ROOT = Path(__file__).parents[4]
 
@@ -88,6 +90,7 @@ def test_a_whole_recipe(tmp_path: Path) -> None:
         'user = "dev"',
         '[[files]]\npath = "/a"\ncontent = ""',
         'from = "base"',
+        '[services.web]\ncommand = "x"\nport = 80',
     ],
 )
 def test_the_hash_covers_it(tmp_path: Path, change: str) -> None:
@@ -110,6 +113,9 @@ def test_the_hash_covers_files_and_parents_but_not_names(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("services = 1", "services: must be tables"),
+        ("[services.web]\nport = 80", "services.web.command: must be text"),
+        ('[services.web]\ncommand = "x"\nport = 80\nextra = 1', "services.web.extra: there is no such key"),
         ("x = 1", "x: there is no such key; the keys are from,"),
         ("a = [", "is not valid TOML"),
         ('packages = "git"', "packages: must be a list of texts"),
@@ -144,6 +150,29 @@ def test_what_makes_no_sense(tmp_path: Path, text: str, message: str) -> None:
     said = refuse(write(tmp_path, text))
     assert message in said
     assert "mine.toml" in said
+
+
+def test_services_are_those_of_the_parent_and_ones_own(tmp_path: Path) -> None:
+    parent = '[services.a]\ncommand = "a"\nport = 1001\n[services.b]\ncommand = "b"\nport = 1002'
+    write(tmp_path, parent, "parent.toml")
+    child = load(write(tmp_path, 'from = "parent.toml"\n[services.b]\ncommand = "mine"\nport = 1003'))
+    assert [(one.name, one.command, one.port) for one in child.services] == [("a", "a", 1001), ("b", "mine", 1003)]
+    clash = refuse(write(tmp_path, 'from = "parent.toml"\n[services.c]\ncommand = "c"\nport = 1001'))
+    assert "mine.toml: services.a.port: another service has 1001" in clash
+
+
+def test_a_recipe_without_services_has_the_hash_that_it_always_had(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "")).digest == load(write(tmp_path, "[services]")).digest
+
+
+def test_a_dockerfile_declares_services_in_a_label(tmp_path: Path) -> None:
+    text = dockerfile.text(load(write(tmp_path, '[services.web]\ncommand = "echo \\"$HOME\\""\nport = 80')))
+    (line,) = [line for line in text.splitlines() if line.startswith("LABEL ")]
+    name, _, value = line.removeprefix("LABEL ").partition("=")
+    assert name == SERVICES_LABEL
+    said = value[1:-1].replace("\\$", "$").replace('\\"', '"').replace("\\\\", "\\")
+    (web,) = read_services(json.loads(said))
+    assert web.command == 'echo "$HOME"'
 
 
 def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
