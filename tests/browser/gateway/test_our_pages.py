@@ -27,7 +27,7 @@ EVIL = [
     "/.holdfast/enter#ticket=<script>window.pwned=1</script>&next=//evil.example/",
 ]
 
-AT_REST = """() => document.body && document.body.innerText.includes("Holdfast")
+AT_REST = """() => document.querySelector("h1")
   && (document.title !== "Opening the sandbox" || document.body.innerText.includes("only the door"))"""
 """The page that hands a link in is there for a moment only; it holds the ticket in its form."""
 
