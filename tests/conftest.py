@@ -19,6 +19,7 @@ LONGEST = (
     "contract/drivers/test_docker.py",
     "contract/drivers/test_docker_elsewhere.py",
     "faults",
+    "browser/gateway",
     "e2e",
     "contract",
     "integration",
