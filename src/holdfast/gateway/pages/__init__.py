@@ -14,6 +14,9 @@ Header = tuple[bytes, bytes]
 
 _STYLE = (resources.files(__name__) / "style.css").read_text()
 _FRAME = Template((resources.files(__name__) / "frame.html").read_text())
+_GOES_ON = """<noscript><meta http-equiv=refresh content=1></noscript>
+<script>setTimeout(() => location.reload(), 1000);</script>"""
+"""Not by a header: where the address has a fragment, browsers only scroll there."""
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -61,24 +64,15 @@ ENTER = _page(
     policy="form-action 'self'",
     kind="busy",
 )
-# A refresh by header does nothing where the address has a fragment: it only scrolls there.
-_AGAIN = (
-    "<noscript><meta http-equiv=refresh content=1></noscript>"
-    "<script>setTimeout(() => location.reload(), 1000);</script>"
-)
-WAITING = _page(
-    "Waking the sandbox",
-    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>" + _AGAIN,
-    policy="form-action 'none'",
-    kind="busy",
-)
 
-STARTING = _page(
-    "Starting",
-    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>" + _AGAIN,
-    policy="form-action 'none'",
-    kind="busy",
-)
+
+def _waiting(title: str, text: str) -> Page:
+    content = f"<h1>{title}</h1><p role=status>{text} This page goes on by itself in a moment.</p>{_GOES_ON}"
+    return _page(title, content, policy="form-action 'none'", kind="busy")
+
+
+WAITING = _waiting("Waking the sandbox", "It was asleep.")
+STARTING = _waiting("Starting", "It is being started.")
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."
 PROBLEMS = {
