@@ -28,7 +28,7 @@ from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
 from holdfast.gateway.views.stay import Stay
-from holdfast.gateway.views.views import STATE, WAKE, Views
+from holdfast.gateway.views.views import STATE, WAKE, OwnViews
 from holdfast.gateway.visits import Token, Visits
 from holdfast.gateway.waking import PATIENCE_SECONDS, Waking, is_on_purpose
 from holdfast.records.services import ServiceSpec
@@ -56,7 +56,7 @@ class Gateway:
         waking: Waking,
         services: SessionServices,
         upstreams: Upstreams,
-        views: Views,
+        views: OwnViews,
         telling: Telling,
         metrics: GatewayMetrics,
         clock: Callable[[], float],

@@ -24,7 +24,7 @@ from holdfast.gateway.services.metrics import ServiceMetrics
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Tunnels
-from holdfast.gateway.views.views import Views
+from holdfast.gateway.views.views import OwnViews
 from holdfast.gateway.visits import Visits
 from holdfast.gateway.waking import Waking
 from holdfast.sessions.service import SessionService
@@ -65,7 +65,7 @@ def make_doors(
         Waking(sessions),
         services,
         upstreams,
-        Views(names, sessions.processes, upstreams, services, time.time),
+        OwnViews(names, sessions.processes, upstreams, services, time.time),
         Telling(metrics, time.time, sessions, keys),
         metrics,
         time.time,

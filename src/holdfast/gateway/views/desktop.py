@@ -19,7 +19,7 @@ BY_HAND = frozenset({4, 5, 6, 255})
 _READY = json.dumps({"ready": True})
 
 
-class DesktopView:
+class DesktopFeed:
     def __init__(self, upstreams: Upstreams, services: SessionServices) -> None:
         self._upstreams = upstreams
         self._services = services

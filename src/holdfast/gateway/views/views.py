@@ -15,11 +15,11 @@ from holdfast.gateway.pages.assets import Assets
 from holdfast.gateway.proxy.upstream import Upstreams
 from holdfast.gateway.proxy.websocket import Client
 from holdfast.gateway.services.engine import SessionServices
-from holdfast.gateway.views.desktop import DESKTOP, DesktopView
+from holdfast.gateway.views.desktop import DESKTOP, DesktopFeed
 from holdfast.gateway.views.page import ViewPage
 from holdfast.gateway.views.socket import OwnSocket
 from holdfast.gateway.views.stay import Stay
-from holdfast.gateway.views.terminal import TerminalView
+from holdfast.gateway.views.terminal import TerminalFeed
 from holdfast.records.services import TERMINAL
 from holdfast.sessions.session import Session
 from holdfast.sessions.use.processes import Processes
@@ -37,7 +37,7 @@ class _View(Protocol):
     async def serve(self, stay: Stay) -> None: ...
 
 
-class Views:
+class OwnViews:
     def __init__(
         self,
         names: Names,
@@ -50,8 +50,8 @@ class Views:
         self._names = names
         self._clock = clock
         self._views: dict[str, _View] = {
-            TERMINAL: TerminalView(processes),
-            DESKTOP: DesktopView(upstreams, services),
+            TERMINAL: TerminalFeed(processes),
+            DESKTOP: DesktopFeed(upstreams, services),
         }
         self._pages = {name: ViewPage(name, self.assets) for name in self._views}
         self._count: Counter[str] = Counter()
