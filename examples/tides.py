@@ -3,7 +3,7 @@
 Run it in a sandbox, and open it in a browser:
 
     holdfast cp examples/tides.py $id:/workspace/
-    holdfast exec -d $id -- python3 tides.py 3000
+    holdfast exec -d $id -- python3 /workspace/tides.py 3000
     holdfast open $id 3000
 """
 

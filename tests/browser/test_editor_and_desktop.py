@@ -25,8 +25,9 @@ def daemon() -> Iterator[DaemonProcess]:
     reason = unusable_driver()
     if reason:
         pytest.skip(reason)
-    with DaemonProcess() as daemon:
-        provide(daemon, "ide", "desktop", "browser")
+    process = DaemonProcess()
+    provide(process.state_dir, "ide", "desktop", "browser")
+    with process as daemon:
         yield daemon
 
 
@@ -51,7 +52,8 @@ def open_session(daemon: DaemonProcess) -> Iterator[Open]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
+def page(daemon: DaemonProcess, browser: Browser) -> Iterator[Page]:
+    """A tab. The daemon comes first: once Playwright has a loop in this thread, the machine cannot be examined."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(_SECONDS)
     yield context.new_page()
@@ -158,7 +160,7 @@ def screen(open_session: Open) -> Iterator[tuple[Site, VncClient]]:
     start(site, "desktop")
     with (
         SyncClient(site.daemon.url, site.daemon.key) as client,
-        client.sessions.get(site.session_id).ports.forward(5901) as forward,
+        client.get_session(site.session_id).ports.forward(5901) as forward,
         VncClient(forward.port) as vnc,
     ):
         yield site, vnc

@@ -93,7 +93,16 @@ class Links:
             expires_at=now + (ttl_seconds or (PUBLIC_TTL_SECONDS if public else TTL_SECONDS)),
         )
         await self._store.add(row, most=MAX_LINKS)
-        log.info("gateway.link", link=row.id, session_id=session_id, label=label, public=public, key=caller.name)
+        log.info(
+            "gateway.link",
+            link=row.id,
+            session_id=session_id,
+            label=label,
+            public=public,
+            key=caller.name,
+            owner=caller.owner,
+            visitor=name,
+        )
         return NewLink(row, self._url(row, secret, asked_at, local_path(path)))
 
     def _url(self, row: LinkRow, secret: str, asked_at: str, path: str) -> str:

@@ -87,14 +87,14 @@ class Visits:
 
     # -- beginning one -------------------------------------------------------------------------------------------------
 
-    async def redeem(self, place: Place, ticket: str) -> str:
-        """Use the ticket of a private link; return the cookie. Raises ``BadLink``."""
+    async def redeem(self, place: Place, ticket: str) -> tuple[str, VisitRow]:
+        """Use the ticket of a private link; return the cookie, and the visit. Raises ``BadLink``."""
         cookie = secrets.token_urlsafe(32)
         row = await self._redeem(place, ticket, cookie) if _SECRET.fullmatch(ticket) else None
         if row is None or not self._has_key(row):
             raise BadLink("this link was used already, has expired, or was revoked; ask for a new one")
         self._remember(row)
-        return cookie
+        return cookie, row
 
     async def _redeem(self, place: Place, ticket: str, cookie: str) -> VisitRow | None:
         now = self._clock()
@@ -110,8 +110,8 @@ class Visits:
                 until=now + self._seconds,
             )
 
-    async def begin(self, place: Place, token: Token) -> str:
-        """Let in who came with a token; return the cookie."""
+    async def begin(self, place: Place, token: Token) -> tuple[str, VisitRow]:
+        """Let in who came with a token; return the cookie, and the visit."""
         cookie, now = secrets.token_urlsafe(32), self._clock()
         row = VisitRow(
             id=digest(cookie),
@@ -125,7 +125,7 @@ class Visits:
         )
         await self._store.begin_visit(row, most=MAX_VISITS)
         self._remember(row)
-        return cookie
+        return cookie, row
 
     # -- tokens --------------------------------------------------------------------------------------------------------
 

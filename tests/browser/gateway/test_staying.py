@@ -1,12 +1,14 @@
 """A page that stays open while the daemon dies, the session sleeps, or its link is revoked. In both browsers."""
 
 import time
+from collections.abc import Iterator
 
 import httpx2
 import pytest
 
 from support.browsers.tab import Tab, eventually, shows
-from support.gateway.world import BrowserSite, World
+from support.gateway.world import BrowserSite, World, local_world
+from support.machine.machine import HeldRuntime
 from support.waiting import wait_for
 
 REFUSED = 20
@@ -21,6 +23,17 @@ DOWNLOAD = """async () => {
     catch (error) { window.download = "broken off"; }
   })();
 }"""
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> HeldRuntime:
+    return HeldRuntime(tmp_path_factory.mktemp("runtime"))
+
+
+@pytest.fixture(scope="module")
+def local(runtime: HeldRuntime) -> Iterator[World]:
+    with local_world(runtime=str(runtime.path)) as world:
+        yield world
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +102,25 @@ def test_a_session_without_memory_wakes_by_a_click_too(site: BrowserSite, live: 
     shows(live, "inside")
 
 
+def test_a_page_waits_for_a_session_that_takes_its_time(site: BrowserSite, live: Tab, runtime: HeldRuntime) -> None:
+    sleep(site, "hibernate")
+    runtime.hold("run", "before")
+    live.goto(f"{site.origin()}/page?and=this#too")
+    shows(live, "Waking the sandbox")
+    runtime.wait_held("run", "before")
+    runtime.release("run", "before")
+    shows(live, "Nothing is running here yet")  # by itself
+    assert live.run("() => location.href") == f"{site.origin()}/page?and=this#too"
+    site.serve()
+
+
 def test_it_is_hung_up_on_when_its_link_is_revoked(site: BrowserSite, tab: Tab) -> None:
     link = site.link(path="/live")
     tab.goto(link["url"])
     eventually(tab, "() => window.opened === 1", "its WebSocket is open")
     began = time.monotonic()
     assert site.api("DELETE", f"/links/{link['id']}").status_code == 204
-    eventually(tab, "() => window.closed", "its WebSocket has ended", seconds=20)
+    eventually(tab, "() => window.ended", "its WebSocket has ended", seconds=20)
     assert time.monotonic() - began <= 5
     eventually(tab, "() => window.refused > 2", "it is not let in again")
     assert tab.run("() => window.opened") == 1
@@ -109,7 +134,7 @@ def test_it_is_hung_up_on_when_its_session_is_gone(local: World, tab: Tab) -> No
     eventually(tab, "() => window.opened === 1", "its WebSocket is open")
     site.api("DELETE", "")
     began = time.monotonic()
-    eventually(tab, "() => window.closed", "its WebSocket has ended", seconds=20)
+    eventually(tab, "() => window.ended", "its WebSocket has ended", seconds=20)
     assert time.monotonic() - began <= 5
     tab.reload()
     eventually(tab, "() => document.title.length > 0 && window.opened === undefined", "a page of ours")

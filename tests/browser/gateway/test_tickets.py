@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.browsers.tab import Browser, Tab, eventually
+from support.browsers.tab import Browser, Tab, eventually, shows
 from support.gateway.foreign import ForeignSite
 from support.gateway.world import BrowserSite, World
 
@@ -74,7 +74,7 @@ def test_a_ticket_is_worthless_on_another_hosts_page(
     for url in (foreign.url("evil.localhost"), foreign.url("localhost"), "a page of the sandbox"):
         elsewhere = each_browser.tab()
         elsewhere.goto(site.link(path="/page")["url"] if url.startswith("a page") else url)
-        eventually(elsewhere, "() => document.querySelector('h1')", "the other page")
+        shows(elsewhere, "inside" if url.startswith("a page") else "foreign")
         for path, say in routes(site).items():
             ticket = page.run(TICKET, site.daemon.key)
             assert elsewhere.run(TALK, base + path, ticket, say)[0] == "refused", (url, path)

@@ -58,8 +58,12 @@ def visit(browser: Browser, site: Site) -> Iterator[Visit]:
         problems.append(f"script: {error}")
 
     def watch(label: str) -> Callable[[Request], None]:
+        port = site.daemon.url.rpartition(":")[2]
+
         def asked(request: Request) -> None:
-            if not request.url.startswith((site.origin(label) + "/", "data:", "blob:")):
+            if not request.url.startswith(
+                (site.origin(label) + "/", "data:", "blob:", f"http://holdfast.localhost:{port}/")
+            ):
                 problems.append(request.url)
 
         return asked

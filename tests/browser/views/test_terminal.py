@@ -159,7 +159,7 @@ def test_a_flood_can_be_stopped(visit: Visit) -> None:
 
 def test_hostile_output_does_nothing(visit: Visit) -> None:
     page = opened(visit)
-    page.evaluate("navigator.clipboard.writeText = navigator.clipboard.write = () => { window.wrote = true; }")
+    page.evaluate("() => { navigator.clipboard.writeText = () => { window.wrote = true; }; }")
     hostile = (
         r"\033]52;c;ZXZpbA==\007"  # the clipboard
         r"\033]8;;javascript:document.title=1\007press-me\033]8;;\007 "
@@ -265,3 +265,17 @@ def test_the_page_may_be_shown_by_the_daemons_own_pages_only(site: Site) -> None
     }
     assert rules["script-src"] == "'self'" and rules["default-src"] == "'none'"
     assert json.dumps(policy).count("unsafe") == 1, "attributes of styles alone"
+
+
+def test_the_daemons_own_page_may_show_it_in_a_frame(visit: Visit, site: Site) -> None:
+    page = visit("terminal", url=f"{site.daemon.url.replace('127.0.0.1', 'holdfast.localhost')}/healthz")
+    page.evaluate(
+        """address => {
+            const frame = document.createElement("iframe");
+            frame.src = address;
+            document.body.replaceChildren(frame);
+        }""",
+        site.link("terminal")["url"],
+    )
+    inside = page.frame_locator("iframe")
+    expect(inside.locator("#dot[data-state=connected]")).to_be_visible(timeout=60_000)

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def same_origin(site: Site) -> bytes:
     return f"Origin: {site.origin()}".encode()
 
 
-def opened(site: Site, where: bytes = ECHO, *lines: bytes, **more: object) -> Raw:
+def opened(site: Site, where: bytes = ECHO, *lines: bytes, **more: Any) -> Raw:
     """A WebSocket, opened with the key."""
     connection = Raw(site)
     head = connection.websocket(where, *lines, **more)

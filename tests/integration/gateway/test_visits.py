@@ -70,9 +70,9 @@ def one(store: Store, clock: Clock) -> House:
 
 async def test_a_visit_that_is_used_lives_on(one: House) -> None:
     _, ticket = await one.ticket()
-    used = await one.visits.redeem(PLACE, ticket)
+    used, _ = await one.visits.redeem(PLACE, ticket)
     _, ticket = await one.ticket()
-    idle = await one.visits.redeem(PLACE, ticket)
+    idle, _ = await one.visits.redeem(PLACE, ticket)
     for _ in range(4):
         one.clock.now += 600
         assert await one.visits.find(PLACE, used) is not None
@@ -81,7 +81,7 @@ async def test_a_visit_that_is_used_lives_on(one: House) -> None:
 
 async def test_a_visit_ends_however_busy(one: House) -> None:
     _, ticket = await one.ticket()
-    cookie = await one.visits.redeem(PLACE, ticket)
+    cookie, _ = await one.visits.redeem(PLACE, ticket)
     while one.clock.now < 1_000_000 + MAX_SECONDS - 600:
         assert await one.visits.find(PLACE, cookie) is not None
         one.clock.now += 600
@@ -91,7 +91,7 @@ async def test_a_visit_ends_however_busy(one: House) -> None:
 
 async def test_another_daemon_knows_it_and_how_long_it_lives(one: House, store: Store, clock: Clock) -> None:
     _, ticket = await one.ticket()
-    cookie = await one.visits.redeem(PLACE, ticket)
+    cookie, _ = await one.visits.redeem(PLACE, ticket)
     clock.now += 600
     assert await one.visits.find(PLACE, cookie) is not None
     await one.visits._save()
@@ -102,7 +102,7 @@ async def test_another_daemon_knows_it_and_how_long_it_lives(one: House, store: 
 
 async def test_a_link_that_is_revoked_elsewhere_is_worth_nothing_soon(one: House, store: Store, clock: Clock) -> None:
     id, ticket = await one.ticket()
-    cookie = await one.visits.redeem(PLACE, ticket)
+    cookie, _ = await one.visits.redeem(PLACE, ticket)
     row = await one.visits.find(PLACE, cookie)
     assert row is not None and await one.visits.is_open(row)
     await daemon(store, clock).links.revoke(PLACE.session_id, id)
@@ -151,7 +151,7 @@ async def test_a_token_ends_with_its_key_and_so_does_the_visit(one: House) -> No
     view, _ = await one.keys.add("ada", Scope.USE, owner=None, max_sessions=None)
     token = Token("ada", one.clock.now + 60, view.id)
     signed = one.visits.make_token(PLACE, token)
-    cookie = await one.visits.begin(PLACE, one.visits.check_token(PLACE, signed))
+    cookie, _ = await one.visits.begin(PLACE, one.visits.check_token(PLACE, signed))
     assert await one.visits.find(PLACE, cookie) is not None and one.visits.is_good(token)
     await one.keys.remove("ada")
     with pytest.raises(Unauthorized):
@@ -162,11 +162,11 @@ async def test_a_token_ends_with_its_key_and_so_does_the_visit(one: House) -> No
 async def test_visits_by_tokens_are_bounded(one: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.gateway.visits.MAX_VISITS", 3)
     _, ticket = await one.ticket()
-    by_link = await one.visits.redeem(PLACE, ticket)
+    by_link, _ = await one.visits.redeem(PLACE, ticket)
     cookies = []
     for _ in range(5):
         one.clock.now += 1
-        cookies.append(await one.visits.begin(PLACE, Token("ada", one.clock.now + 60)))
+        cookies.append((await one.visits.begin(PLACE, Token("ada", one.clock.now + 60)))[0])
     one.clock.now += REMEMBER_SECONDS
     still = [await one.visits.find(PLACE, cookie) is not None for cookie in (by_link, *cookies)]
     assert still == [True, False, False, True, True, True]

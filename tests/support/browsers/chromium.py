@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Frame, Page, Playwright, Request
 
-from support.browsers.tab import TabGone, is_host, retry_gone
+from support.browsers.tab import TabGone, is_host, wait_until_there
 
 PROGRAM = "chromium-headless-shell"
 _GONE = ("navigat", "destroyed", "detached", "closed")
@@ -75,9 +75,10 @@ class ChromiumTab:
 
     def frame(self, host: str) -> "ChromiumTab":
         def look() -> Frame | None:
+            self._page.wait_for_timeout(20)  # here Playwright hears of new frames
             return next((one for one in self._page.frames if is_host(one.url, host)), None)
 
-        return ChromiumTab(self._page, retry_gone(lambda: look() or self._page.wait_for_timeout(20)))
+        return ChromiumTab(self._page, wait_until_there(look))
 
     def click(self, selector: str) -> None:
         self._frame.click(selector)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.browsers.bidi import Bidi, BidiError, plain
-from support.browsers.tab import TabGone, is_host, retry_gone
+from support.browsers.tab import TabGone, is_host, wait_until_there
 from support.waiting import wait_for
 
 PROGRAM = "firefox-esr"
@@ -37,6 +37,7 @@ PREFERENCES: dict[str, object] = {
     "network.captive-portal-service.enabled": False,
     "network.connectivity-service.enabled": False,
     "network.proxy.type": 0,
+    "network.websocket.delay-failed-reconnects": False,
     "services.settings.server": "data:,",
     "toolkit.telemetry.enabled": False,
     "ui.systemUsesDarkTheme": 0,
@@ -97,11 +98,11 @@ class Firefox:
             tab.problems.append(f"{'script: ' if params['type'] == 'javascript' else ''}{params['text']}")
 
     def tab(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> "FirefoxTab":
+        assert not dark, "this Firefox cannot be told by WebDriver BiDi"
         person = self.bidi.call("browser.createUserContext")["userContext"]
         context = self.bidi.call("browsingContext.create", type="tab", userContext=person)["context"]
         self.bidi.call("browsingContext.setViewport", context=context, viewport={"width": width, "height": height})
-        if dark:
-            self.bidi.call("emulation.setForcedColorsModeThemeOverride", contexts=[context], theme="dark")
+        self.bidi.call("browsingContext.activate", context=context)  # a page that is not seen may do less
         tab = FirefoxTab(self, context, person)
         self.heard[context] = tab
         return tab
@@ -171,7 +172,7 @@ class FirefoxTab:
             [tree] = self._bidi.call("browsingContext.getTree", root=self._context)["contexts"]
             return next((one["context"] for one in below(tree) if is_host(one["url"], host)), None)
 
-        return FirefoxTab(self._browser, retry_gone(look), self._person, self._top)
+        return FirefoxTab(self._browser, wait_until_there(look), self._person, self._top)
 
     def click(self, selector: str) -> None:
         place = json.dumps(selector)

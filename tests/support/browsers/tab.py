@@ -51,7 +51,7 @@ class Tab(Protocol):
 
 
 class Browser(Protocol):
-    """Each ``tab()`` is a window with cookies of its own, as of another person."""
+    """Each ``tab()`` is a window with cookies of its own, as of another person. Only Chromium has a ``dark`` one."""
 
     name: str
 
@@ -103,7 +103,7 @@ def is_host(url: str, host: str) -> bool:
     return urlsplit(url).netloc == host
 
 
-def retry_gone(look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+def wait_until_there(look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Look until there is something."""
     deadline = time.monotonic() + seconds
     while (found := look()) is None:

@@ -45,20 +45,20 @@ def busybox() -> Path | None:
     return None if found is None else Path(found)
 
 
-def put_image(daemon: DaemonProcess) -> None:
+def put_image(daemon: DaemonProcess, services: dict[str, dict[str, Any]] = SERVICES, name: str = NAME) -> None:
     """Put the image into the store of a daemon."""
     program = busybox()
     assert program is not None
     with tempfile.TemporaryDirectory() as place:
         root = Path(place) / "root"
-        for name in ("bin", "www", "tmp"):
-            (root / name).mkdir(parents=True)
+        for folder in ("bin", "www", "tmp"):
+            (root / folder).mkdir(parents=True)
         shutil.copy(program, root / "bin/busybox")
         for tool in TOOLS:
             (root / "bin" / tool).symlink_to("busybox")
         (root / "www/index.html").write_text("<h1>the page of a service</h1>")
         store = ImageStore(daemon.state_dir / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
-        store.adopt(NAME, root, Origin("built", services=read_services(SERVICES, strict=True)), replace=False)
+        store.adopt(name, root, Origin("built", services=read_services(services, strict=True)), replace=False)
 
 
 def open_kiosk(daemon: DaemonProcess, **body: object) -> Site:

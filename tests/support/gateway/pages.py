@@ -19,7 +19,7 @@ function connect() {
   socket.onopen = () => { was_open = true; window.opened += 1; };
   socket.onmessage = (event) => window.heard.push(event.data);
   socket.onclose = (event) => {
-    window.closed = [event.code, performance.now()];
+    window.ended = [event.code, performance.now()];
     if (!was_open) window.refused += 1;
     setTimeout(connect, 100);
   };

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from string import Template
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from support.browsers.chromium import needs_chromium
 from support.daemons.daemon import DaemonProcess
@@ -25,7 +25,7 @@ PICTURE = ROOT / "docs" / "pictures" / "open.webp"
 MOMENT = "2026-11-19T10:20"
 COMMANDS = (
     "holdfast cp examples/tides.py $id:/workspace/",
-    "holdfast exec -d $id -- python3 tides.py 3000",
+    "holdfast exec -d $id -- python3 /workspace/tides.py 3000",
     "holdfast open $id 3000",
 )
 IN_WEBP = """async (png) => {
@@ -40,8 +40,8 @@ IN_WEBP = """async (png) => {
 SCENE = Template((Path(__file__).parent / "picture.html").read_text())
 
 
-def transcript(daemon: DaemonProcess) -> tuple[list[tuple[str, str]], str, str]:
-    """Run the commands; return each with what it printed, the session, and the link."""
+def run_commands(daemon: DaemonProcess) -> tuple[str, str]:
+    """Run them as a person would; return all that is to be read then, and the link."""
     environment = {**os.environ, "HOLDFAST_URL": daemon.url, "HOLDFAST_API_KEY": daemon.key}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
 
@@ -53,54 +53,55 @@ def transcript(daemon: DaemonProcess) -> tuple[list[tuple[str, str]], str, str]:
         return done.stdout.strip()
 
     environment["id"] = run("holdfast new")
-    said = []
+    lines, printed = [], ""
     for command in COMMANDS:
-        said.append((command, run(command)))
-        if " exec " in command:
-            wait_for(
-                lambda: (
-                    "3000"
-                    in run('curl -s $HOLDFAST_URL/v1/sessions/$id/ports -H "Authorization: Bearer $HOLDFAST_API_KEY"')
-                ),
-                "it listens",
-            )
-    return said, environment["id"], said[-1][1]
+        printed = run(command)
+        lines.append(f"<b>$</b> {html.escape(command)}")
+        short = re.sub(r"(#ticket=.{6}).*", r"\1…", printed)
+        lines += [f"<i>{html.escape(line)}</i>" for line in short.splitlines() if line]
+    return "\n".join(lines), printed
 
 
-def page_of(browser: Browser, link: str) -> tuple[bytes, str]:
+def look_at(browser: Browser, link: str) -> tuple[bytes, str]:
     """Open the link as a person does; return what is to be seen, and what the address bar says."""
     tab = browser.new_page(viewport={"width": 1000, "height": 585}, device_scale_factor=2)
-    tab.goto(f"{link}&next=%2F%3Fat%3D{MOMENT}")
-    tab.wait_for_selector("svg")
-    tab.wait_for_load_state("networkidle")
+    tab.goto(link)
+    expect(tab).to_have_url(re.compile(r"\d/$"))  # it was handed in
+
+    def shows_a_chart() -> bool:
+        tab.goto(f"{tab.url.partition('?')[0]}?at={MOMENT}")  # whatever the time is now, it is the same picture
+        return tab.locator("svg").count() == 1
+
+    wait_for(shows_a_chart, "the program listens")
     seen, address = tab.screenshot(), tab.url.partition("?")[0]
     tab.close()
     return seen, address
 
 
-def make() -> None:
+def make(picture: Path, daemon: DaemonProcess, browser: Browser) -> str:
+    """Write the picture; return the address of the page in it."""
+    said, link = run_commands(daemon)
+    seen, address = look_at(browser, link)
+    scene = SCENE.substitute(
+        page=base64.b64encode(seen).decode(),
+        address=html.escape(address.removeprefix("http://")),
+        said=said,
+    )
+    tab = browser.new_page(viewport={"width": 1120, "height": 810}, device_scale_factor=1.5)
+    tab.set_content(scene)
+    tab.wait_for_function("document.fonts.status === 'loaded' && [...document.images].every((i) => i.complete)")
+    picture.write_bytes(base64.b64decode(tab.evaluate(IN_WEBP, base64.b64encode(tab.screenshot()).decode())))
+    tab.close()
+    return address
+
+
+def main() -> None:
     with DaemonProcess(network="none", listen="127.0.0.1:8080") as daemon, sync_playwright() as playwright:
-        said, _, link = transcript(daemon)
         browser = playwright.chromium.launch(executable_path=needs_chromium(), args=["--no-sandbox"])
-        seen, address = page_of(browser, link)
-        lines = []
-        for command, printed in said:
-            lines.append(f"<b>$$</b> {html.escape(command)}".replace("$$", "$"))
-            short = re.sub(r"(#ticket=.{6}).*", r"\1…", printed)
-            lines += [f"<i>{html.escape(line)}</i>" for line in short.splitlines() if line]
-        scene = SCENE.substitute(
-            page=base64.b64encode(seen).decode(),
-            address=html.escape(address.removeprefix("http://")),
-            said="\n".join(lines),
-        )
-        tab = browser.new_page(viewport={"width": 1120, "height": 810}, device_scale_factor=1.5)
-        tab.set_content(scene)
-        tab.wait_for_function("document.fonts.status === 'loaded' && [...document.images].every((i) => i.complete)")
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_bytes(base64.b64decode(tab.evaluate(IN_WEBP, base64.b64encode(tab.screenshot()).decode())))
+        make(PICTURE, daemon, browser)
         browser.close()
     print(f"{PICTURE}: {PICTURE.stat().st_size >> 10} KB")
 
 
 if __name__ == "__main__":
-    make()
+    main()

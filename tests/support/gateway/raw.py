@@ -41,7 +41,7 @@ def until(data: bytes) -> Step:
 
 def target(*steps: Step) -> bytes:
     """The path that has the program answer so."""
-    return b"/x?" + base64.urlsafe_b64encode(json.dumps(steps).encode())
+    return b"/x?" + base64.urlsafe_b64encode(json.dumps(steps).encode()).rstrip(b"=")
 
 
 def whole(body: bytes = b"", *headers: bytes, status: bytes = b"200 OK") -> bytes:

@@ -65,7 +65,8 @@ class Connection:
                 return
 
     def play(self, head, target, heard):
-        steps = json.loads(base64.urlsafe_b64decode(target.partition(b"?")[2] or b"W10="))
+        words = target.partition(b"?")[2].partition(b"&")[0].rstrip(b"=") or b"W10"
+        steps = json.loads(base64.urlsafe_b64decode(words + b"=="))
         for name, *rest in steps:
             if name == "send":
                 self.socket.sendall(base64.b64decode(rest[0]))

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from support.daemons.daemon import DaemonProcess
-
 BUILD_SECONDS = 3000
 
 
@@ -24,16 +22,16 @@ def skip_unless_wanted() -> None:
         pytest.skip("BUILDS ARE NOT TESTED: needs root and the package 'mmdebstrap'")
 
 
-def provide(daemon: DaemonProcess, *names: str) -> None:
-    """Put the images of these recipes into the store of a daemon."""
+def provide(state_dir: Path, *names: str) -> None:
+    """Put the images of these recipes into a state directory, which no daemon uses yet."""
     kept = os.environ.get("TEST_IMAGES")
-    state_dir = Path(kept) if kept else daemon.state_dir
-    build(state_dir, *names)
+    build(Path(kept) if kept else state_dir, *names)
     if kept:
+        images = state_dir / "images"
+        images.mkdir(mode=0o711, exist_ok=True)
+        link = ["--link"] if Path(kept).stat().st_dev == state_dir.stat().st_dev else []  # nobody changes an image
         for name in names:
-            target = daemon.state_dir / "images" / name
-            target.parent.mkdir(mode=0o711, exist_ok=True)
-            subprocess.run(["cp", "-a", "--reflink=auto", str(state_dir / "images" / name), str(target)], check=True)
+            subprocess.run(["cp", "-a", *link, str(Path(kept) / "images" / name), str(images / name)], check=True)
 
 
 def build(state_dir: Path, *names: str) -> None:

@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 import holdfast.gateway.pages
 
 VENDOR = Path(holdfast.gateway.pages.__file__).parent / "vendor"
-SOURCES = Path(__file__).parents[3] / "scripts" / "bundles"
+ROOT = Path(__file__).parents[3]
+SOURCES = ROOT / "scripts" / "bundles"
 SUMS = {line[66:]: line[:64] for line in (VENDOR / "SHA256SUMS").read_text().splitlines()}
 BUNDLES = sorted(name for name in SUMS if not name.endswith(".LICENSE.txt"))
 
@@ -46,3 +48,11 @@ def test_versions_are_pinned_exactly_and_no_registry_is_named() -> None:
     assert '"resolved"' not in lock
     packages = json.loads(lock)["packages"]
     assert [name for name, one in packages.items() if name and "integrity" not in one] == []
+
+
+def test_a_wheel_contains_all_files_of_the_pages() -> None:
+    pages = VENDOR.parent
+    wanted = {path.relative_to(ROOT).as_posix() for path in pages.rglob("*") if path.suffix not in ("", ".pyc")}
+    found = {file.relative_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+    assert len(wanted) > 15
+    assert wanted - found == set()

@@ -66,7 +66,7 @@ def make_doors(
         services,
         upstreams,
         Views(names, sessions.processes, upstreams, services, time.time),
-        Telling(metrics, time.time, sessions.tell),
+        Telling(metrics, time.time, sessions, keys),
         metrics,
         time.time,
     )

@@ -29,9 +29,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(
-    title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None, kind: str = "still"
-) -> Page:
+def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> Page:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
@@ -50,8 +48,6 @@ def _page(
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if refresh is not None:
-        headers.append((b"refresh", str(refresh).encode()))
     return Page(body, tuple(headers))
 
 
@@ -65,19 +61,23 @@ ENTER = _page(
     policy="form-action 'self'",
     kind="busy",
 )
+# A refresh by header does nothing where the address has a fragment: it only scrolls there.
+_AGAIN = (
+    "<noscript><meta http-equiv=refresh content=1></noscript>"
+    "<script>setTimeout(() => location.reload(), 1000);</script>"
+)
 WAITING = _page(
     "Waking the sandbox",
-    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>",
+    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>" + _AGAIN,
     policy="form-action 'none'",
-    refresh=1,
     kind="busy",
 )
 
 STARTING = _page(
     "Starting",
-    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>",
+    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>" + _AGAIN,
     policy="form-action 'none'",
-    refresh=1,
+    kind="busy",
 )
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."

@@ -80,7 +80,7 @@ class HttpProxy:
             try:
                 if await exchange.run(head, receive, send, is_ours=errand.target.is_ours):
                     self._upstreams.keep(one)
-                return
+                break
             except BadAnswer:
                 # It was closed in the moment that we used it again: nobody has read this request.
                 if not (one.used and repeatable and not exchange.answer.began):
@@ -88,6 +88,7 @@ class HttpProxy:
             finally:
                 if one not in self._upstreams:
                     self._upstreams.close(one)
+        await exchange.finish(send)  # the client's next request finds the connection at its place
 
 
 class _Exchange:
@@ -106,6 +107,7 @@ class _Exchange:
         self._client_left = False
         self._sent = not framing
         self._unwanted = False
+        self._whole = False
         """The program has answered without the body that was announced to it."""
         self.answer = Answer(upstream.reader, bodiless=scope["method"] == "HEAD")
 
@@ -117,16 +119,16 @@ class _Exchange:
         try:
             await self.answer.read_head()
             await self._send_head(send, is_ours)
-            whole = await self._send_body(send)
+            self._whole = await self._send_body(send)
         except BadAnswer:
             if not self._client_left:
                 raise
             return False
         finally:
             await cancel_and_wait(inbound)
-        if not whole and not self._client_left:
+        if not self._whole and not self._client_left:
             await self._break_off(receive)
-        return whole and self.answer.reusable and self._sent and not self._client_left
+        return self._whole and self.answer.reusable and self._sent and not self._client_left
 
     async def _send_head(self, send: Send, is_ours: bool) -> None:
         headers = outward(self.answer.headers, is_ours=is_ours)
@@ -138,7 +140,7 @@ class _Exchange:
         await send({"type": "http.response.start", "status": self.answer.status, "headers": headers})
 
     async def _send_body(self, send: Send) -> bool:
-        """Return whether all of it is out. Half of an answer that broke off is: what is left is to hang up."""
+        """Return whether all of it is out, but for the word that it is all; else what is left is to hang up."""
         try:
             while (piece := await self.answer.next_piece()) is not None:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -146,10 +148,12 @@ class _Exchange:
                     return False
         except HoldfastError:
             return False
-        if self.answer.ended_by_hanging_up and not await self._upstreams.has_ended(self._upstream):
-            return False
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return True
+        return not self.answer.ended_by_hanging_up or await self._upstreams.has_ended(self._upstream)
+
+    async def finish(self, send: Send) -> None:
+        """Tell the client that the answer is whole, if it is."""
+        if self._whole:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _break_off(self, receive: Receive) -> None:
         """Hang up so that the client cannot take what it has for a whole answer."""

@@ -6,7 +6,7 @@ sleep, and in a new daemon, it is looked at anew.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -40,6 +40,7 @@ log = structlog.get_logger(__name__)
 TICK_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 5.0
 """A session that could not be looked at is left alone for so long."""
+LOOKS_AT_ONCE = 16
 FAILED_SECONDS = 5.0
 """A visitor who comes so soon after a start that failed is told of it, and does not start it again."""
 MOST_LOG = 1 << 20
@@ -73,7 +74,9 @@ class SessionServices:
         self._runs: dict[str, dict[str, Run]] = {}
         self._looked_at: dict[str, Session] = {}
         self._not_before: Bounded[str, float] = Bounded(_REMEMBERED)
-        self._stops: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: set[str] = set()
+        self._turns = asyncio.Semaphore(LOOKS_AT_ONCE)
         metrics.ready.set_function(lambda: sum(run.state is ServiceState.READY for run in self._all()))
 
     @contextlib.asynccontextmanager
@@ -84,7 +87,7 @@ class SessionServices:
         finally:  # the programs go on: the next daemon finds them
             runs = self._all()
             tasks = [task for run in runs for task in (run.starting, run.watching) if task is not None]
-            await cancel_and_wait(ticking, *tasks, *self._stops)
+            await cancel_and_wait(ticking, *tasks, *self._tasks)
 
     # -- what the API calls --------------------------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class SessionServices:
             row = await self._sessions.get(session_id)
             if row.status in (Status.DESTROYING, Status.DESTROYED):
                 raise unusable(row)
-            reason = "the session is asleep" if row.status is Status.PAUSED else f"the session is {row.status}"
+            reason = "the session is asleep" if row.status is Status.PAUSED else "the session cannot be used now"
             return [*(view_of(spec, reason) for spec in row.spec.services), TERMINAL_VIEW]
         await self._look(session)
         return [*(self._run(session, spec).view() for spec in session.record.spec.services), TERMINAL_VIEW]
@@ -347,21 +350,33 @@ class SessionServices:
                 self._forget(known)
         now = asyncio.get_running_loop().time()
         for session in self._sessions.awake():
-            if session.record.spec.services and self._looked_at.get(session.id) is not session:
-                await self._try_to_look(session, now)
+            if self._is_to_be_looked_at(session, now):
+                self._looking.add(session.id)
+                self._spawn(self._try_to_look(session))
         for run in self._all():
             if self._is_idle(run, now):
-                stop = asyncio.create_task(self._stop_idle(run))
-                self._stops.add(stop)
-                stop.add_done_callback(self._stops.discard)
+                self._spawn(self._stop_idle(run))
 
-    async def _try_to_look(self, session: Session, now: float) -> None:
-        if self._not_before.get(session.id, now) > now:
-            return
+    def _is_to_be_looked_at(self, session: Session, now: float) -> bool:
+        if not session.record.spec.services or self._looked_at.get(session.id) is session:
+            return False
+        return session.id not in self._looking and self._not_before.get(session.id, now) <= now
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Do it beside the watch: a session that does not answer keeps no other one waiting."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _try_to_look(self, session: Session) -> None:
         try:
-            await self._look(session)
-        except HoldfastError:
-            self._not_before[session.id] = now + LOOK_AGAIN_SECONDS
+            async with self._turns:
+                await self._look(session)
+        except HoldfastError as error:
+            log.debug("services.look.failed", session_id=session.id, code=error.code, error=error.message)
+            self._not_before[session.id] = asyncio.get_running_loop().time() + LOOK_AGAIN_SECONDS
+        finally:
+            self._looking.discard(session.id)
 
     def _is_idle(self, run: Run, now: float) -> bool:
         if run.state is not ServiceState.READY or self._ports.use.is_open(run.session.id, run.spec.port):

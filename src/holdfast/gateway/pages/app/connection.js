@@ -7,7 +7,7 @@
 const SOCKET = "/.holdfast/socket", STATE = "/.holdfast/state", WAKE = "/.holdfast/wake";
 const FIRST_MS = 200, MOST_MS = 4000, OPEN_MS = 20_000, ASK_MS = 15_000, WAKE_MS = 150_000;
 const PASSES = new Set(["asleep", "sandbox_lost"]); // it is going to sleep, or being found again
-const LOCKED = new Set([401, 403]), GONE = new Set([404, 410]);
+const LOCKED = new Set([401, 403]), GONE = new Set([404, 410]), BROKEN = 409;
 
 export class Connection {
   #socket = null;
@@ -102,10 +102,11 @@ export class Connection {
     if (this.#socket === null) this.#judge(found);
   }
 
-  #judge({ ok, status, code }) {
+  #judge({ ok, status, code, message }) {
     if (code === "asleep") this.#say("asleep");
     else if (LOCKED.has(status)) this.#say("locked");
     else if (GONE.has(status)) this.#say("gone");
+    else if (status === BROKEN) this.#say("failed", { code, message });
     else if (ok && this.#failed && !PASSES.has(this.#failed.code)) this.#say("failed", this.#failed);
     else this.#retry();
   }
@@ -146,7 +147,7 @@ async function ask(path, method, ms) {
   try {
     const answer = await fetch(path, { method, cache: "no-store", signal: AbortSignal.timeout(ms) });
     const told = await answer.json().catch(() => ({}));
-    return { ok: answer.ok, status: answer.status, code: told.error?.code };
+    return { ok: answer.ok, status: answer.status, code: told.error?.code, message: told.error?.message };
   } catch {
     return { ok: false, status: 0 }; // nobody is there
   }
