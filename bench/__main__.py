@@ -13,6 +13,7 @@ from rich.console import Console
 from bench import report
 from bench.daemon import BenchError
 from bench.figure import Figure, Verdict
+from bench.gateway import proxy
 from bench.plan import Plan
 from bench.sessions import concurrency, create, exec, files, fork, idle, load, pool, runner, sleep, stream, transfer
 from bench.threads import agents, models, races, threads
@@ -36,6 +37,7 @@ _MODULES = (
     races,
     models,
     agents,
+    proxy,
 )
 BENCHMARKS: dict[str, Callable[[Plan], Coroutine[None, None, list[Figure]]]] = {
     module.NAME: module.measure for module in _MODULES

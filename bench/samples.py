@@ -26,6 +26,10 @@ class Samples:
         self.add((time.perf_counter() - started) * 1000)
 
     @property
+    def last(self) -> float:
+        return self._values[-1]
+
+    @property
     def p50(self) -> float:
         return self._at(0.50)
 

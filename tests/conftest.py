@@ -9,16 +9,25 @@ from unittest import SkipTest
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.costs import Costs
 from support.servers.dockerd import DockerSocket, docker_daemon, unusable_dockerd
 
 HERE = Path(__file__).parent
 LONGEST = (
-    "contract/drivers/test_oci_elsewhere.py",
     "e2e/sessions/test_shell_corpus.py",
-    "contract/drivers/test_oci.py",
+    "e2e/sessions/test_shell_corpus_ends.py",
+    "contract/agents/test_opencode.py",
+    "faults/threads/test_real.py",
+    "contract/drivers/test_oci_elsewhere.py",
+    "contract/agents/test_sandbox_agent.py",
+    "contract/agents/test_acp_claude.py",
+    "e2e/threads/test_agents.py",
+    "faults/threads/test_real_kills.py",
     "contract/drivers/test_docker.py",
-    "contract/drivers/test_docker_elsewhere.py",
+    "contract/drivers/test_oci.py",
+    "contract/agents",
     "faults",
+    "browser/gateway",
     "e2e",
     "contract",
     "integration",
@@ -62,6 +71,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if shown := os.environ.get("TEST_COSTS"):
+        config.pluginmanager.register(Costs(int(shown)))
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(StopAtBrokenFiles())
 

@@ -16,6 +16,7 @@ from bench import daemon
 from bench.daemon import BenchError, Daemon
 from bench.figure import Figure, Reference, Target
 from bench.plan import Plan
+from bench.processor import cpu_seconds
 from bench.samples import Samples
 from holdfast.sdk import Client, Session
 from holdfast.vocabulary.models import url_of
@@ -111,9 +112,9 @@ async def _streams(plan: Plan, running: Daemon, sessions: list[Session], direct:
     each = STREAMS // len(sessions)
     plan.say(f"{STREAMS} streams of {events} events, {1 / EVERY:.0f} a second each, in {len(sessions)} sandboxes")
     _confine(running.pid)
-    before, started = _cpu_seconds(running.pid), time.perf_counter()
+    before, started = cpu_seconds(running.pid), time.perf_counter()
     found = await asyncio.gather(*(_inside(session, "many", each, events, EVERY) for session in sessions))
-    share = 100 * (_cpu_seconds(running.pid) - before) / (time.perf_counter() - started)
+    share = 100 * (cpu_seconds(running.pid) - before) / (time.perf_counter() - started)
     plain = await asyncio.gather(*(_outside(direct, "many", each, events, EVERY) for _ in sessions))
     ages = Samples([age for one in found for age in one])
     late = sum(age > STALL_MS for one in found for age in one)
@@ -131,8 +132,3 @@ def _confine(pid: int) -> None:
     """All threads of a process to one core."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(task.name), {0})
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

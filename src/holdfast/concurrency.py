@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import UserDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar, overload
 from weakref import WeakValueDictionary
 
@@ -49,6 +49,18 @@ async def cancel_and_wait(*futures: "asyncio.Future[Any]") -> None:
             cancelled = True
     if cancelled:
         raise asyncio.CancelledError
+
+
+async def until_one_ends(*works: Coroutine[Any, Any, object]) -> None:
+    """Run these side by side until one of them ends, and cancel the others; raises what one of them has raised."""
+    tasks = [seen(asyncio.ensure_future(work)) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_and_wait(*tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 async def next_or_silence(items: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T | None, None]:

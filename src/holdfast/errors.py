@@ -581,5 +581,5 @@ def _subclasses(root: type[HoldfastError]) -> dict[str, type[HoldfastError]]:
 
 
 def by_code(code: str) -> type[HoldfastError]:
-    """The class behind a wire code; ``HoldfastError`` for codes of a newer version."""
+    """Return the class behind a wire code; ``HoldfastError`` for codes of a newer version."""
     return _subclasses(HoldfastError).get(code, HoldfastError)

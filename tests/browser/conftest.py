@@ -1,23 +1,25 @@
-"""A real browser, without a screen: Debian's, driven by Playwright. Skipped where there is none."""
+"""Real browsers, without a screen: Debian's Chromium and Firefox. What needs one that is missing is skipped."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
+from support.browsers.chromium import needs_chromium
 from support.daemons.daemon import DaemonProcess
 
 
 @pytest.fixture(scope="module")  # not longer: Playwright has a loop in this thread, where others want one of their own
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium-headless-shell")
-    if program is None:
-        pytest.skip("chromium-headless-shell is not installed; scripts/setup --test does")
+def playwright() -> Iterator[Playwright]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+        yield playwright
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=needs_chromium(), args=["--no-sandbox"])
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="module")

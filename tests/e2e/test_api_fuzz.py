@@ -1,5 +1,9 @@
-"""Schemathesis throws everything at the whole API of a real daemon with real sandboxes: never a 5xx."""
+"""Schemathesis throws everything at the whole API of a real daemon with real sandboxes: never a 5xx.
 
+On fakes, every run tries more examples (``unit/api/test_api_fuzz.py``); here the long run does.
+"""
+
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +14,8 @@ from schemathesis.core.result import Ok
 
 from support.daemons.daemon import DaemonProcess, unusable_driver
 
-EXAMPLES = 25
+LONG_RUN = bool(os.environ.get("TEST_WHOLE_SUITE"))
+EXAMPLES = 25 if LONG_RUN else 10
 SPARED = {
     "POST /v1/images",  # would import directories of this machine; its own tests and the app on fakes cover it
     "GET /v1/threads/{key}/events/stream",  # never ends; its own tests cover it
@@ -27,7 +32,8 @@ SLOW = {
     "POST /v1/threads/{key}/commands": 5,
     "POST /v1/threads/{key}/review": 5,
 }
-"""Those after which there is a new sandbox, and how many examples they are worth. On fakes, sessions have 40."""
+"""Those after which there is a new sandbox, and how many examples they are worth in the long run; else fewer."""
+SLOW_EXAMPLES = 3
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +109,8 @@ def test_never_a_server_error(fuzzed: DaemonProcess, subtests: pytest.Subtests) 
 
 def _fuzz(operation: Any, target: Target, daemon: DaemonProcess) -> None:
     examples = SLOW.get(operation.label, EXAMPLES)
+    if operation.label in SLOW and not LONG_RUN:
+        examples = SLOW_EXAMPLES
 
     @given(case=operation.as_strategy())
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)

@@ -1,10 +1,7 @@
 """The daemon behind nginx and Caddy with TLS, as docs/proxy.md has them; and what goes wrong with proxies, in words."""
 
 import contextlib
-import re
-import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,24 +9,9 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.sdk import SyncClient
-from support.daemons.daemon import DaemonProcess, wait_for
+from support.daemons.daemon import DaemonProcess
 from support.servers.certificates import Authority, authority
-
-PAGE = Path(__file__).parents[2] / "docs" / "proxy.md"
-NGINX = """daemon off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
-events {{ }}
-http {{
-access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
-uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-{site}
-}}
-"""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from support.servers.web_proxies import adapt, caddy, example, free_port, nginx
 
 
 @pytest.fixture(scope="module")
@@ -52,62 +34,27 @@ def daemon(port: int) -> Iterator[DaemonProcess]:
         daemon.destroy_everything()
 
 
-def example(language: str) -> str:
-    """From the page itself."""
-    return str(re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
-
-
-@contextlib.contextmanager
-def running(command: list[str], port: int, folder: Path) -> Iterator[None]:
-    environment = {"HOME": str(folder), "PATH": "/usr/bin:/usr/sbin:/bin", "XDG_DATA_HOME": str(folder)}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment)
-    try:
-        wait_for(lambda: listens(port) or process.poll() is not None, "the proxy listens")
-        assert process.poll() is None, (folder / "log").read_text()
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
-
-
-def needs(program: str) -> str:
-    found = shutil.which(program, path="/usr/bin:/usr/sbin:/usr/local/bin:/bin")
-    if found is None:
-        pytest.skip(f"{program} is not installed; scripts/setup --test does")
-    return found
-
-
-@contextlib.contextmanager
-def nginx(site: str, port: int, folder: Path) -> Iterator[None]:
-    config = folder / "nginx.conf"
-    config.write_text(NGINX.format(folder=folder, site=site))
-    with running([needs("nginx"), "-p", str(folder), "-c", str(config)], port, folder):
-        yield
-
-
 def nginx_site(daemon: DaemonProcess, port: int, tls: Authority) -> str:
-    site = example("nginx").replace("127.0.0.1:8080", daemon.url.removeprefix("http://"))
-    site = site.replace("/etc/ssl/holdfast.pem", str(tls.folder / "127.0.0.1.pem"))
-    site = site.replace("/etc/ssl/holdfast.key", str(tls.folder / "127.0.0.1.key"))
-    return site.replace("listen 443", f"listen 127.0.0.1:{port}")
+    return adapt(
+        example("proxy.md", "nginx"),
+        {
+            "127.0.0.1:8080": daemon.url.removeprefix("http://"),
+            "/etc/ssl/holdfast.pem": str(tls.folder / "127.0.0.1.pem"),
+            "/etc/ssl/holdfast.key": str(tls.folder / "127.0.0.1.key"),
+            "listen 443": f"listen 127.0.0.1:{port}",
+        },
+    )
 
 
-@contextlib.contextmanager
-def caddy(daemon: DaemonProcess, port: int, tls: Authority, folder: Path) -> Iterator[None]:
-    site = example("caddy").replace("127.0.0.1:8080", daemon.url.removeprefix("http://"))
+def caddy_site(daemon: DaemonProcess, port: int, tls: Authority) -> str:
     pair = f"tls {tls.folder / '127.0.0.1.pem'} {tls.folder / '127.0.0.1.key'}"
-    site = site.replace("holdfast.example.com {", f"https://127.0.0.1:{port} {{\n    bind 127.0.0.1\n    {pair}")
-    (folder / "Caddyfile").write_text(f"{{\n    admin off\n    auto_https disable_redirects\n}}\n{site}")
-    command = [needs("caddy"), "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
-    with running(command, port, folder):
-        yield
+    return adapt(
+        example("proxy.md", "caddy"),
+        {
+            "127.0.0.1:8080": daemon.url.removeprefix("http://"),
+            "holdfast.example.com {": f"https://127.0.0.1:{port} {{\n    bind 127.0.0.1\n    {pair}",
+        },
+    )
 
 
 @pytest.mark.parametrize("proxy", ["nginx", "caddy"])
@@ -123,7 +70,7 @@ def test_everything_works_behind_it(
     if proxy == "nginx":
         door = nginx(nginx_site(daemon, port, trusted), port, tmp_path)
     else:
-        door = caddy(daemon, port, trusted, tmp_path)
+        door = caddy(caddy_site(daemon, port, trusted), port, tmp_path)
     with door, contextlib.ExitStack() as stack:
         with SyncClient(url, daemon.key) as stranger:
             assert "SSL_CERT_FILE" in failing(stranger.list_sessions).message
@@ -142,7 +89,7 @@ def test_everything_works_behind_it(
             session.ports.forward(int(daemon.url.rpartition(":")[2])) as there,  # where somebody listens
             socket.create_connection((there.host, there.port), timeout=30) as through,
         ):
-            through.sendall(b"GET /openapi.json HTTP/1.0\r\n\r\n")
+            through.sendall(b"GET /openapi.json HTTP/1.0\r\nHost: localhost\r\n\r\n")
             assert through.recv(100).startswith(b"HTTP/1.1 200")
 
 

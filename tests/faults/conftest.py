@@ -66,17 +66,21 @@ async def thread_daemon(site: RealSite) -> AsyncIterator[RealThreadDaemon]:
 
 ALWAYS = ("scripted", "pi")
 """The one whose faults can be told apart from its own, and the default."""
+EACH_ADAPTER = (*ALWAYS, "opencode", "claude", "sandbox-agent")
+"""And one for each of the other adapters: a server of its own, ACP, and the one that has agents behind it."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Most rows of the failure table are tried with those of ``ALWAYS``, and with all others in the long run."""
+    """Most rows of the failure table are tried with those of ``ALWAYS``, and all with every agent in the long run."""
     if "agent_site" in metafunc.fixturenames:
         metafunc.parametrize("agent_site", chosen_agents(metafunc.definition), indirect=True, scope="module")
 
 
 def chosen_agents(test: pytest.Item) -> Sequence[str]:
-    if test.get_closest_marker("every_agent") or os.environ.get("TEST_WHOLE_SUITE"):
+    if os.environ.get("TEST_WHOLE_SUITE"):
         agents: Sequence[str] = ("scripted", *AGENTS)
+    elif test.get_closest_marker("each_adapter"):
+        agents = EACH_ADAPTER
     else:
         agents = ("scripted",) if test.get_closest_marker("scripted_first") else ALWAYS
     return [agent for agent in agents if agent != "scripted" or not test.get_closest_marker("shipped_agents")]

@@ -7,6 +7,7 @@ busy machine take. There are more chances, since on such a machine work of threa
 import contextlib
 import json
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -84,12 +85,13 @@ def checker(client: httpx2.Client, watch: LoopHeld) -> Checker:
 
 
 def routes_with_json(client: httpx2.Client, session_id: str) -> list[tuple[str, str]]:
-    names = {"session_id": session_id, "key": "demo:a", "process_id": "prc_1", "exec_id": "exe_1", "question_id": "q"}
+    known = {"session_id": session_id, "key": "demo:a", "process_id": "prc_1", "exec_id": "exe_1", "port": "8000"}
+    names = defaultdict(lambda: "n", known)
     found = []
     for path, operations in client.get("/openapi.json").json()["paths"].items():
         for method, operation in operations.items():
             if "application/json" in operation.get("requestBody", {}).get("content", {}):
-                found.append((method.upper(), path.format_map({**names, "name": "n", "reference": "r"})))
+                found.append((method.upper(), path.format_map(names)))
     return found
 
 

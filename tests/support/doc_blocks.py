@@ -5,6 +5,7 @@ A block that is not run has a comment with the reason before it: ``<!-- not run:
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +145,7 @@ class Reader:
             tar.add(folder / "image", ".")
         (folder / ".venv" / "bin").mkdir(parents=True)
         (folder / ".venv" / "bin" / "activate").touch()
+        shutil.copytree(ROOT / "examples", folder / "examples")
         for name in ("project", "src", "docs"):
             (folder / name).mkdir()
             (folder / name / "README").write_text("read me\n")

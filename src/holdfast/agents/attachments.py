@@ -36,7 +36,7 @@ class PromptImage:
 
 
 def attachment_text(prompt: Prompt) -> str:
-    """The text that follows the prompt's own text and says where the files are; empty if there are none."""
+    """Return the text that follows the prompt's own text and says where the files are; empty if there are none."""
     if not prompt.attachments:
         return ""
     paths = "\n".join(f"- {path}" for path in prompt.attachments)
@@ -69,7 +69,7 @@ async def _image(place: Place, path: str, most: int) -> PromptImage | None:
 
 
 def mime_of(data: bytes) -> str | None:
-    """The type of an image that every provider takes, by its content; None for anything else."""
+    """Return the type of an image that every provider takes, by its content; None for anything else."""
     if (data[:4], data[8:12]) == _WEBP:
         return "image/webp"
     return next((mime for magic, mime in _MAGIC if data.startswith(magic)), None)

@@ -19,7 +19,7 @@ _DEEP = 4
 
 
 def in_words(told: AgentEvent) -> AgentEvent:
-    """The same event; if it reports an error, its message is made readable."""
+    """Return the same event; if it reports an error, its message is made readable."""
     data = told.event.data
     if told.event.kind is Kind.ERROR and isinstance(message := data.get("message"), str):
         return replace(told, event=replace(told.event, data={**data, "message": plain(message)}))
@@ -31,7 +31,7 @@ def in_words(told: AgentEvent) -> AgentEvent:
 
 
 def plain(text: str) -> str:
-    """The text with its JSON replaced by the message in that JSON. A text without either stays as it is."""
+    """Return the text with its JSON replaced by the message in that JSON. A text without either stays as it is."""
     start = min((at for at in (text.find("{"), text.find("[{")) if at >= 0), default=-1)
     if start < 0 or len(text) > MAX_TEXT:
         return text
@@ -48,7 +48,7 @@ def plain(text: str) -> str:
 
 
 def _message_in(found: object, deep: int) -> str:
-    """The message in a JSON value: ``error.message`` or ``message``, which may contain JSON again."""
+    """Return the message in a JSON value: ``error.message`` or ``message``, which may contain JSON again."""
     if isinstance(found, list):
         found = found[0] if found else None
     if not isinstance(found, Mapping) or not deep:

@@ -72,12 +72,12 @@ def check(agent: str, asks_for: Sequence[str], rules: Iterable[Rule]) -> None:
 
 
 def find(rules: Sequence[Rule], tool: str, argument: str) -> Rule | None:
-    """The rule that counts when an agent wants to use a tool, if any."""
+    """Return the rule that counts when an agent wants to use a tool, if any."""
     return next((rule for rule in rules if rule.matches(tool, argument)), None)
 
 
 def decide(rules: Sequence[Rule], tool: str, argument: str) -> Action:
-    """The action of that rule; without a rule the tool is allowed."""
+    """Return the action of that rule; without a rule the tool is allowed."""
     rule = find(rules, tool, argument)
     return Action.ALLOW if rule is None else rule.action
 

@@ -37,7 +37,7 @@ class AgentRegistry:
         self.default = self.default or agent.name
 
     def get(self, name: str | None = None) -> Agent:
-        """The agent of this name, or the default agent; always the same object."""
+        """Return the agent of this name, or the default agent; always the same object."""
         name = name if name is not None else self.default
         if name is None or name not in self.names:
             offered = ", ".join(self.names) or "none; add some to the setting agents"

@@ -78,7 +78,7 @@ def create_app(services: Services, settings: ApiSettings) -> FastAPI:
 def _nouns(services: Services, settings: ApiSettings, openapi: Callable[[], object]) -> Iterator[Routes]:
     """Yield all routes, in the order in which they are tried."""
     sessions, threads = services.sessions, services.threads
-    yield session_routes.router(sessions, settings)
+    yield session_routes.router(sessions, services.gateway, settings)
     yield exec_routes.router(sessions)
     yield file_routes.router(sessions)
     yield content.router(sessions.files, services.links, settings)
@@ -94,7 +94,7 @@ def _nouns(services: Services, settings: ApiSettings, openapi: Callable[[], obje
     yield copies.snapshots_router(sessions.snapshots)
     yield copies.workspaces_router(sessions.workspaces)
     yield copies.strays_router(sessions.strays)
-    yield thread_routes.router(threads, settings)
+    yield thread_routes.router(threads, services.gateway, settings)
     yield thread_commands.router(threads)
     yield thread_events.router(threads, settings)
     yield thread_files.router(threads)

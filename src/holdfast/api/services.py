@@ -1,14 +1,16 @@
 """What stands behind the API. The daemon's wiring makes it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
+from starlette.requests import Request
 
 from holdfast.api.files.links import FileLinks
 from holdfast.callers.ring import KeyRing
 from holdfast.gateway.links import Links
+from holdfast.gateway.previews import Previews
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.tunnels import Tunnels
 from holdfast.gateway.visits import Visits
@@ -16,6 +18,11 @@ from holdfast.images.store import ImageInfo
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.telling.events import EventFeed
 from holdfast.threads.service import ThreadService
+
+
+def asked_at(request: Request) -> str:
+    """Return the host name by which a caller has reached the API: that of sandboxes has the same port."""
+    return request.headers.get("host", "")
 
 
 class Images(Protocol):
@@ -38,6 +45,11 @@ class GatewayServices:
     tunnels: Tunnels
     visits: Visits
     services: SessionServices
+    previews: Previews
+
+    def urls(self, session_id: str, labels: Iterable[str], request: Request) -> dict[str, str]:
+        """Return the addresses of a session by name, as who asks can use them."""
+        return self.links.addresses(session_id, labels, asked_at(request))
 
 
 @dataclass(frozen=True, slots=True)

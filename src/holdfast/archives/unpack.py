@@ -190,7 +190,7 @@ class _Peeked:
 
 
 def _parts(name: str) -> list[str]:
-    """The components of a member's name. Raises ``BadInput`` for one that leads out."""
+    """Return the components of a member's name. Raises ``BadInput`` for one that leads out."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise BadInput(f"{name!r} leads out of the folder; names must be relative, without ..")
@@ -200,7 +200,7 @@ def _parts(name: str) -> list[str]:
 
 
 def stays_inside(target: str, depth: int) -> bool:
-    """Whether a symbolic link in a folder ``depth`` below the top cannot lead out of it, whatever else is linked.
+    """Say whether a symbolic link in a folder ``depth`` below the top cannot lead out of it, whatever else is linked.
 
     Only leading ``..`` count by the real tree; after a name, which may itself be a link, a ``..`` could lead anywhere.
     """

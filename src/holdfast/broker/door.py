@@ -139,5 +139,5 @@ class ModelBroker:
 
 
 def json_error(status: int, message: str, **headers: str) -> web.Response:
-    """An error for paths that belong to no API with an error format of its own."""
+    """Return an error for paths that belong to no API with an error format of its own."""
     return web.json_response({"error": {"message": message}}, status=status, headers=headers)

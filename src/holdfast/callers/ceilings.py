@@ -20,7 +20,7 @@ class Ceilings:
 
     @classmethod
     def from_json(cls, fields: object) -> "Ceilings":
-        """What ``to_json`` wrote; anything else is no ceiling."""
+        """Return what ``to_json`` wrote; anything else is no ceiling."""
         return cls(**fields) if isinstance(fields, Mapping) else cls()
 
 

@@ -63,11 +63,11 @@ class KeyRing:
         return caller
 
     def knows(self, caller: Caller, /) -> bool:
-        """Whether the caller's key is still there."""
+        """Say whether the caller's key is still there."""
         return self.has(caller.key_id)
 
     def has(self, key_id: str, /) -> bool:
-        """Whether there is a key with this id."""
+        """Say whether there is a key with this id."""
         return key_id in self._ids
 
     def by_id(self, key_id: str, /) -> Caller | None:
@@ -86,7 +86,7 @@ class KeyRing:
         max_sessions: int | None,
         ceilings: Ceilings = NO_CEILINGS,
     ) -> tuple[KeyView, str]:
-        """A new key, and its text, which is kept nowhere. Raises ``Conflict`` if the name is taken."""
+        """Return a new key, and its text, which is kept nowhere. Raises ``Conflict`` if the name is taken."""
         if name == ROOT_NAME:
             raise BadInput(f"name: {ROOT_NAME} is the key of the daemon itself; take another name")
         text = new_key()

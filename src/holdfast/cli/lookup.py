@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from holdfast.errors import BadInput, NotFound, ProcessNotFound, SessionNotFound, WrongState
 
@@ -33,7 +34,7 @@ async def find_session(client: "Client", text: str, *, threads: bool = True) -> 
                 + (f", which is {thread.session_id}" if thread.session_id else "")
             )
         if thread.session_id is None:
-            raise WrongState(f"the thread {text} has no sandbox now; the next message brings one: holdfast chat {text}")
+            raise _no_sandbox(text)
         return await client.get_session(thread.session_id)
     every = await client.list_sessions()
     found = [one for one in every if _means(text, one.id)]
@@ -43,6 +44,22 @@ async def find_session(client: "Client", text: str, *, threads: bool = True) -> 
     if len(live) > 1:
         raise _ambiguous(text, [one.id for one in live], "sessions")
     return live[0]
+
+
+async def find_preview(client: "Client", text: str) -> "tuple[Session, str]":
+    """Find the sandbox of the thread with this key, and the first part of the address of its preview."""
+    thread = await _thread(client, text)
+    if thread is None:
+        raise BadInput(f"{text} is no thread, which has a preview: name a port of the session, or a tunnel")
+    if thread.session_id is None:
+        raise _no_sandbox(text)
+    if thread.preview_url is None:
+        raise BadInput(
+            f"the thread {text} has no preview: name a port, or set one with "
+            f"`holdfast thread resolve {text} --preview-port PORT`"
+        )
+    label = (urlsplit(thread.preview_url).hostname or "").partition("--")[0]
+    return await client.get_session(thread.session_id), label
 
 
 async def thread_keys(client: "Client") -> dict[str, str]:
@@ -82,6 +99,10 @@ def _means(text: str, whole: str) -> bool:
 
 def _no_session(text: str) -> SessionNotFound:
     return SessionNotFound(f"there is no session {text}, and no thread; `holdfast ls` shows those there are")
+
+
+def _no_sandbox(key: str) -> WrongState:
+    return WrongState(f"the thread {key} has no sandbox now; the next message brings one: holdfast chat {key}")
 
 
 def _ambiguous(text: str | None, ids: Sequence[str], what: str) -> BadInput:

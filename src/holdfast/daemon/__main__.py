@@ -1,8 +1,11 @@
 """The daemon's process: ``holdfast up``."""
 
+import gc
+
+gc.disable()  # all that the imports make stays: to look through it for rubbish would be a fifth of a start
+
 import asyncio
 import contextlib
-import gc
 import json
 import os
 import resource
@@ -30,6 +33,8 @@ from holdfast.daemon.wiring import wiring
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.gateway.proxies import TrustedProxies
 from holdfast.store import reserve_for
+
+gc.enable()
 
 log = structlog.get_logger(__name__)
 

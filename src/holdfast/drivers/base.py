@@ -247,11 +247,11 @@ class Driver(ABC):
 
     @abstractmethod
     async def inspect(self, handle: Handle) -> SandboxInfo:
-        """How the sandbox is now. Raises ``SandboxNotFound`` if, and only if, there is none."""
+        """Return how the sandbox is now. Raises ``SandboxNotFound`` if, and only if, there is none."""
 
     @abstractmethod
     async def list(self) -> Sequence[SandboxInfo]:
-        """Every sandbox that this driver made under this state directory, also stopped and half-made ones.
+        """Return every sandbox that this driver made under this state directory, also stopped and half-made ones.
 
         Raises rather than returning an incomplete list: callers treat absence from it as proof.
         """
@@ -351,7 +351,7 @@ class Driver(ABC):
         raise DriverUnsupported(f"the {self.name} driver has no named workspaces")
 
     async def measure(self, place: Path) -> int:
-        """How many bytes of the host's disk a snapshot or a workspace takes; 0 where there is none.
+        """Return how many bytes of the host's disk a snapshot or a workspace takes; 0 where there is none.
 
         Blocks that it shares with others count in full, holes do not.
         """
@@ -368,7 +368,7 @@ class Driver(ABC):
         return {}
 
     async def read_only(self) -> Sequence[str]:
-        """The ids of sandboxes whose disks take no write any more, since the host's failed or was full.
+        """Return the ids of sandboxes whose disks take no write any more, since the host's failed or was full.
 
         ``stop`` and ``start`` mend such a disk: what can be saved of it is there then.
         """

@@ -59,7 +59,7 @@ def host_name(session_id: str) -> str:
 
 
 def environment(spec: SandboxSpec, bundle: RuntimeBundle, user: int) -> dict[str, str]:
-    """What the runner is started with; it hands none of the HOLDFAST variables on."""
+    """Return what the runner is started with; it hands none of the HOLDFAST variables on."""
     name = "sandbox" if user else "root"
     return {
         "PATH": PATH,

@@ -206,7 +206,7 @@ def _write_runner(target: Path) -> None:
 
 
 def _copy_libraries(binaries: list[Path], target: Path) -> str:
-    """All shared libraries that these need, and the loader; returns the loader's name."""
+    """Copy all shared libraries that these need, and the loader; return the loader's name."""
     loader = ""
     for binary in binaries:
         for library in _needed_libraries(binary):

@@ -8,15 +8,13 @@ from urllib.parse import parse_qsl, urlencode
 
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Caller, Scope
-from holdfast.errors import Forbidden, Unauthorized
+from holdfast.errors import BadRequest, Forbidden, Unauthorized
 from holdfast.gateway.addresses import Place
-from holdfast.gateway.links import digest
 from holdfast.gateway.proxy.headers import cookie_in
 from holdfast.gateway.rules import Asked, check_origin
-from holdfast.gateway.visits import Visits
+from holdfast.gateway.visits import Token, Visits
 from holdfast.records.gateway import PUBLIC, LinkRow, VisitRow
 from holdfast.sessions.service import SessionService
-from holdfast.store import LinkStore
 
 KEY = b"x-holdfast-key"
 TOKEN = "token"  # noqa: S105 - the name of a parameter
@@ -34,8 +32,8 @@ class Visitor:
     caller: Caller | None = None
     visit: VisitRow | None = None
     link: LinkRow | None = None
-    token: bool = False
-    """It came with a token in the address, which is good for a cookie."""
+    token: Token | None = None
+    """What the token in the address says, which is good for a cookie."""
 
     @property
     def by_program(self) -> bool:
@@ -44,29 +42,29 @@ class Visitor:
 
 
 class Admission:
-    def __init__(
-        self, store: LinkStore, visits: Visits, keys: KeyRing, sessions: SessionService, *, public_links: bool
-    ) -> None:
+    def __init__(self, visits: Visits, keys: KeyRing, sessions: SessionService, *, public_links: bool) -> None:
         self._public_links = public_links
-        self._store = store
         self._visits = visits
         self._keys = keys
         self._sessions = sessions
 
     async def admit(self, place: Place, request: Asked, query: bytes) -> Visitor:
         """Return who it is. Raises ``Unauthorized``, or ``Forbidden`` for a request that a cookie is not good for."""
+        if request.is_ambiguous:
+            raise BadRequest("a header that says who asks, or from where, came twice")
         if KEY in request.headers:
             return await self._by_key(place, request.headers[KEY])
         if place.label.startswith(PUBLIC):
             return await self._by_address(place)
-        cookie = cookie_in(request.headers.items())
+        cookie = cookie_in(request.cookies)
         visit = await self._visits.find(place, cookie) if cookie else None
         if visit is not None:
             check_origin(request)
             return Visitor(place.label, f"visit:{visit.id}", visit=visit)
         token = token_in(query)
         if token is not None:
-            return Visitor(place.label, f"token:{self._visits.check_token(place, token)}", token=True)
+            found = self._visits.check_token(place, token)
+            return Visitor(place.label, f"token:{found.subject}", token=found)
         raise Unauthorized(f"this address takes a link, a key or a token; {_HOW}")
 
     async def _by_key(self, place: Place, key: bytes) -> Visitor:
@@ -85,13 +83,7 @@ class Admission:
         return Visitor(link.label, f"link:{link.id}", link=link)
 
     async def _public(self, place: Place) -> LinkRow | None:
-        if not self._public_links:
-            return None
-        link = await self._store.public(digest(place.label.removeprefix(PUBLIC)))
-        return link if link is not None and link.session_id == place.session_id and self._is_good(link) else None
-
-    def _is_good(self, link: LinkRow) -> bool:
-        return link.expires_at > self._visits.now() and self._keys.has(link.key_id)
+        return await self._visits.public(place, place.label.removeprefix(PUBLIC)) if self._public_links else None
 
     async def is_still_in(self, place: Place, visitor: Visitor) -> bool:
         """Say whether who came in earlier would still be let in: for connections that stay open."""
@@ -99,11 +91,15 @@ class Admission:
             return self._keys.knows(visitor.caller)
         if visitor.link is not None:
             return await self._public(place) is not None
+        if visitor.token is not None:
+            return self._visits.is_good(visitor.token)
         return visitor.visit is None or await self._visits.is_open(visitor.visit)
 
 
 def token_in(query: bytes) -> str | None:
     """Return our token in a query: other programs have parameters of that name too, but no three parts in them."""
+    if TOKEN.encode() not in query:
+        return None  # most have none, and are not taken apart
     found = [value for name, value in _parameters(query) if name == TOKEN and value.count(".") == 2]
     return found[0] if len(found) == 1 else None
 

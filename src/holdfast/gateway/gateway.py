@@ -29,7 +29,7 @@ from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Target, Tunnels
 from holdfast.gateway.views.stay import Stay
 from holdfast.gateway.views.views import STATE, WAKE, OwnViews
-from holdfast.gateway.visits import Visits
+from holdfast.gateway.visits import Token, Visits
 from holdfast.gateway.waking import PATIENCE_SECONDS, Waking, is_on_purpose
 from holdfast.records.services import ServiceSpec
 from holdfast.sessions.session import Session
@@ -38,6 +38,7 @@ log = structlog.get_logger(__name__)
 
 OURS = "/.holdfast/"
 MOST_FORM = 8 << 10
+MOST_FIELDS = 10
 _JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 LOOK_SECONDS = 1.0
 """How often it is looked whether those who stay may still be here: with what is remembered of them, 3 s at most."""
@@ -88,14 +89,14 @@ class Gateway:
     def hang_up(self) -> None:
         """End what stays open: the daemon stops."""
         for one in list(self._upstreams.in_use):
-            self._upstreams.close(one)
+            self._upstreams.cut(one)
         self._views.hang_up()
 
     async def _look_round(self) -> None:
         """Hang up on those who may not be here any more, and where the session has gone to sleep."""
         for one in list(self._upstreams.in_use):
             if not await self._may_stay(one):
-                self._upstreams.close(one)
+                self._upstreams.cut(one)
         for stay in list(self._views.stays):
             if not await self._may_stay(stay):
                 stay.socket.end()
@@ -112,6 +113,8 @@ class Gateway:
         assert place is not None, "the dispatcher has looked"
         request = asked(scope["method"], self._origin(scope, host), scope["headers"])
         try:
+            if scope["method"] == "TRACE" or scope["http_version"] not in ("1.0", "1.1"):
+                raise BadRequest("neither TRACE nor versions other than HTTP/1.0 and 1.1 are carried into sandboxes")
             if scope["path"].startswith(OURS):
                 await self._ours(place, request, scope, receive, send)
             else:
@@ -122,8 +125,8 @@ class Gateway:
 
     async def _theirs(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
         visitor = await self._admission.admit(place, request, scope["query_string"])
-        if visitor.token and request.is_navigation:
-            await self._exchange_token(place, visitor, request, scope, send)
+        if visitor.token is not None and request.is_navigation:
+            await self._exchange_token(place, visitor.token, request, scope, send)
             return
         is_view = visitor.label in self._views
         page = self._views.page(visitor.label, host_of(scope), scope["method"], scope["path"]) if is_view else None
@@ -193,6 +196,7 @@ class Gateway:
             self._telling.refused(place, error)
             if not client.answered:
                 status, headers, body = _as_json(error)
+                headers = [one for one in headers if one[0] != b"connection"]
                 client.answer(f"HTTP/1.1 {status} Refused".encode(), [*headers, (b"connection", b"close")], body)
 
     async def _open_view(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, client: Client) -> None:
@@ -206,6 +210,8 @@ class Gateway:
     # -- our own pages -------------------------------------------------------------------------------------------------
 
     async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        if request.is_ambiguous:
+            raise BadRequest("a header that says who asks, or from where, came twice")
         path = scope["path"]
         if path.startswith(ASSETS) and request.method in ("GET", "HEAD"):
             await self._send_asset(path, request, send)
@@ -245,10 +251,10 @@ class Gateway:
         origin = request.headers.get(b"origin")
         if origin is None or origin.decode("latin-1").lower() != request.origin:
             raise Forbidden("a link is handed in by this address's own page")
-        form = dict(parse_qsl(await _read(receive), max_num_fields=10))
+        form = await _read_form(receive)
         after = local_path(form.get("next", "/"))
         try:
-            cookie = await self._visits.redeem(place, form.get("ticket", ""))
+            cookie, visit = await self._visits.redeem(place, form.get("ticket", ""))
         except HoldfastError:
             try:  # the page was loaded again: who is in already just goes on
                 await self._admission.admit(place, request, b"")
@@ -258,16 +264,16 @@ class Gateway:
                 await _redirect(after, send)
                 return
             raise
-        self._telling.entered(place, "link")
+        self._telling.entered(visit)
         await _redirect(after, send, [(b"set-cookie", _cookie(cookie, request))])
 
     async def _enter_by_token(self, place: Place, request: Asked, bearer: bytes, send: Send) -> None:
-        scheme, _, token = bearer.partition(b" ")
+        scheme, _, text = bearer.partition(b" ")
         if scheme.lower() != b"bearer":
             raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
-        subject = self._visits.check_token(place, token.strip().decode("latin-1"))
-        cookie = await self._visits.begin(place, subject)
-        self._telling.entered(place, "token")
+        token = self._visits.check_token(place, text.strip().decode("latin-1"))
+        cookie, visit = await self._visits.begin(place, token)
+        self._telling.entered(visit)
         body = json.dumps({"entered": True}).encode()
         headers = [
             (b"content-type", b"application/json"),
@@ -277,10 +283,10 @@ class Gateway:
         ]
         await _send(200, headers, body, send)
 
-    async def _exchange_token(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, send: Send) -> None:
+    async def _exchange_token(self, place: Place, token: Token, request: Asked, scope: Scope, send: Send) -> None:
         """Take the token out of the address bar at once, and give a cookie for it."""
-        cookie = await self._visits.begin(place, visitor.name.removeprefix("token:"))
-        self._telling.entered(place, "token")
+        cookie, visit = await self._visits.begin(place, token)
+        self._telling.entered(visit)
         query = without_token(scope["query_string"]).decode("latin-1")
         path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")
         await _redirect(path, send, [(b"set-cookie", _cookie(cookie, request))])
@@ -308,7 +314,7 @@ def _cookie(value: str, request: Asked) -> bytes:
     return f"{COOKIE}={value}; Path=/; HttpOnly; Secure; {where}".encode()
 
 
-async def _read(receive: Receive) -> str:
+async def _read_form(receive: Receive) -> dict[str, str]:
     body = bytearray()
     while True:
         message = await receive()
@@ -316,11 +322,15 @@ async def _read(receive: Receive) -> str:
         if len(body) > MOST_FORM:
             raise BadRequest("the form is too large")
         if not message.get("more_body"):
-            return body.decode("latin-1")
+            break
+    try:
+        return dict(parse_qsl(body.decode("latin-1"), max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise BadRequest("the form has too many fields") from None
 
 
 async def _refuse(request: Asked, error: HoldfastError, send: Send) -> None:
-    more = [(b"retry-after", b"1")] if error.status == 503 else []
+    more = _also(error)
     if request.is_navigation or (request.method == "POST" and b"text/html" in request.headers.get(b"accept", b"")):
         await _send_page(error.status, problem(error.code), send, more)
     else:
@@ -335,9 +345,15 @@ def _as_json(error: HoldfastError) -> tuple[int, list[tuple[bytes, bytes]], byte
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
     ]
+    return error.status, [*headers, *_also(error)], body
+
+
+def _also(error: HoldfastError) -> list[tuple[bytes, bytes]]:
     if error.status == 503:
-        headers.append((b"retry-after", b"1"))
-    return error.status, headers, body
+        return [(b"retry-after", b"1")]
+    if error.status == 400:  # what comes after a request that could not be understood is not read
+        return [(b"connection", b"close")]
+    return []
 
 
 async def _redirect(path: str, send: Send, more: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -7,7 +7,7 @@ expires or is revoked.
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -93,7 +93,16 @@ class Links:
             expires_at=now + (ttl_seconds or (PUBLIC_TTL_SECONDS if public else TTL_SECONDS)),
         )
         await self._store.add(row, most=MAX_LINKS)
-        log.info("gateway.link", link=row.id, session_id=session_id, label=label, public=public, key=caller.name)
+        log.info(
+            "gateway.link",
+            link=row.id,
+            session_id=session_id,
+            label=label,
+            public=public,
+            key=caller.name,
+            owner=caller.owner,
+            visitor=name,
+        )
         return NewLink(row, self._url(row, secret, asked_at, local_path(path)))
 
     def _url(self, row: LinkRow, secret: str, asked_at: str, path: str) -> str:
@@ -105,6 +114,10 @@ class Links:
     def address(self, session_id: str, label: str, asked_at: str) -> str:
         """Return the address of a label, which takes a key, a cookie or a token to use."""
         return self._names.url(Place(label, session_id), asked_at) + "/"
+
+    def addresses(self, session_id: str, labels: Iterable[str], asked_at: str) -> dict[str, str]:
+        """Return the address of each label, by label."""
+        return {label: self.address(session_id, label, asked_at) for label in labels}
 
     async def list(self, session_id: str, /) -> list[LinkRow]:
         """Return the links of a session that can still be used, or were used and let somebody in."""

@@ -14,7 +14,7 @@ a page of the same host has made, or that the person has made by going there:
 Whoever comes with a key or a public link is no browser with a cookie, and none of this applies.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import Forbidden
@@ -23,7 +23,20 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _FRAMES = frozenset({"document", "iframe", "frame"})
 _FOREIGN = "this request comes from another page than this host's own; open this address itself"
 
-Headers = Iterable[tuple[bytes, bytes]]
+_ONCE = frozenset(
+    {
+        b"origin",
+        b"authorization",
+        b"x-holdfast-key",
+        b"sec-fetch-site",
+        b"sec-fetch-mode",
+        b"sec-fetch-dest",
+        b"sec-websocket-key",
+    }
+)
+
+Header = tuple[bytes, bytes]
+Headers = Iterable[Header]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,10 @@ class Asked:
     """``scheme://host`` of this request itself."""
     headers: Mapping[bytes, bytes]
     """The last value of each."""
+    cookies: Sequence[Header] = ()
+    """All cookie headers: a proxy may have made several of one."""
+    is_ambiguous: bool = False
+    """A header that says who asks, or from where, came twice."""
     is_websocket: bool = False
 
     @property
@@ -57,7 +74,15 @@ class Asked:
 
 
 def asked(method: str, origin: str, headers: Headers, *, is_websocket: bool = False) -> Asked:
-    return Asked(method, origin, dict(headers), is_websocket)
+    found: dict[bytes, bytes] = {}
+    cookies: list[Header] = []
+    twice = False
+    for name, value in headers:
+        twice = twice or (name in _ONCE and name in found)
+        found[name] = value
+        if name == b"cookie":
+            cookies.append((name, value))
+    return Asked(method, origin, found, cookies, twice, is_websocket)
 
 
 def check_origin(request: Asked) -> None:

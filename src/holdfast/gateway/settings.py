@@ -15,5 +15,7 @@ class GatewaySettings:
     session_seconds: float = 900.0
     """How long a visitor may do nothing before the cookie is worth nothing."""
     public_links: bool = False
+    thread_preview_port: int | None = None
+    """Where previews of threads lead to that name no port of their own."""
     max_connections: int = 512
     """Into one session, at the same time."""

@@ -1,6 +1,6 @@
 """Named tunnels, and which port of a session a name leads to: of a tunnel, or of a service."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -9,7 +9,8 @@ from holdfast.concurrency import Bounded
 from holdfast.errors import BadInput, Forbidden, ServiceNotFound, TunnelNotFound
 from holdfast.gateway.addresses import port_of
 from holdfast.records.gateway import MOST_NAME, PUBLIC, HostHeader, TunnelRow, is_name
-from holdfast.records.services import USUAL, ServiceSpec
+from holdfast.records.services import TERMINAL, USUAL, ServiceSpec
+from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
 from holdfast.store import TunnelStore
 
@@ -18,6 +19,8 @@ log = structlog.get_logger(__name__)
 MAX_TUNNELS = 50
 REMEMBER_SECONDS = 3.0
 _REMEMBERED = 10_000
+NEW_SECONDS = 2.0
+"""For so long a session certainly has no tunnels but those of this daemon's making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Tunnels:
         row = TunnelRow(session_id=session_id, name=name, port=port, host=host, created_at=self._clock())
         row = await self._store.put(row, owner=session.owner, most=MAX_TUNNELS)
         self._known.pop(session_id, None)
+        await self._names_of(session_id)  # so that ``labels_of_new`` knows it
         log.info("gateway.tunnel", session_id=session_id, name=name, port=port)
         return row
 
@@ -77,10 +81,24 @@ class Tunnels:
     async def list(self, session_id: str, /) -> list[TunnelRow]:
         return await self._store.of_session(session_id)
 
+    async def labels(self, session_id: str, /) -> Sequence[str]:
+        """Return the names by which a session is reached: of its services, and of its tunnels."""
+        return tuple(dict.fromkeys((TERMINAL, *await self._names_of(session_id))))
+
+    async def labels_of_new(self, session: SessionRow, /) -> Sequence[str]:
+        """Return those of a session that a create has returned. One that is certainly new has no tunnels, and nothing
+        is looked up."""
+        if session.id not in self._known and self._clock() - session.created_at < NEW_SECONDS:
+            return (TERMINAL, *sorted(service.name for service in session.spec.services))
+        return await self.labels(session.id)
+
     def check_port(self, port: int) -> None:
         """Raise ``Forbidden`` for a port that leads to the daemon itself, and to no program of the session."""
-        if port in self._closed:
+        if self.is_closed(port):
             raise Forbidden(f"port {port} of a sandbox is its own way to the daemon; nobody comes in by it")
+
+    def is_closed(self, port: int) -> bool:
+        return port in self._closed
 
     async def target(self, session_id: str, label: str) -> Target:
         """Return what a label leads to: a port, a service, or a tunnel.
@@ -94,17 +112,22 @@ class Tunnels:
         return target
 
     async def _named(self, session_id: str, label: str) -> Target:
-        known = self._known.get(session_id)
-        if known is None or self._clock() - known[0] > REMEMBER_SECONDS:
-            known = self._known[session_id] = (self._clock(), await self._targets(session_id))
-        target = known[1].get(label)
+        target = (await self._names_of(session_id)).get(label)
         if target is None and label in USUAL:
             raise ServiceNotFound(f"the session has no service {label}: its image declares none of that name")
         if target is None:
             raise TunnelNotFound("the session has no tunnel of that name; GET …/tunnels shows those there are")
         return target
 
-    async def _targets(self, session_id: str) -> dict[str, Target]:
-        targets = {row.name: Target(row.port, row.host) for row in await self._store.of_session(session_id)}
+    async def _names_of(self, session_id: str) -> dict[str, Target]:
+        known = self._known.get(session_id)
+        if known is None or self._clock() - known[0] > REMEMBER_SECONDS:
+            known = self._known[session_id] = (self._clock(), await self._look_up(session_id))
+        return known[1]
+
+    async def _look_up(self, session_id: str) -> dict[str, Target]:
+        """Return what each name leads to, services first: a tunnel that came with a thread may be called like one."""
         session = await self._sessions.get(session_id)
-        return targets | {one.name: Target(one.port, service=one) for one in session.spec.services}
+        services = {one.name: Target(one.port, service=one) for one in session.spec.services}
+        tunnels = {row.name: Target(row.port, row.host) for row in await self._store.of_session(session_id)}
+        return {**dict(sorted(services.items())), **tunnels, **services}

@@ -57,7 +57,7 @@ def prepare(tree: Tree) -> None:
 
 
 def shell(tree: Tree) -> str:
-    """The image's best shell; ``/bin`` is often a link to ``/usr/bin``."""
+    """Return the image's best shell; ``/bin`` is often a link to ``/usr/bin``."""
     places = ("bin/bash", "usr/bin/bash") if tree.kind(("bin",)) == "symlink" else ("bin/bash",)
     return "/bin/bash" if any(tree.kind(split(place)) for place in places) else "/bin/sh"
 

@@ -16,7 +16,7 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(:[A-Za-z0-9_][A-Za-z0-9._-]
 
 
 def canonical(name: str) -> str:
-    """The one form of a name. What is no name stays as it is."""
+    """Return the one form of a name. What is no name stays as it is."""
     return name.removesuffix(f":{LATEST}") if name.count(":") == 1 else name
 
 
@@ -25,11 +25,11 @@ def is_name(name: str) -> bool:
 
 
 def directory_of(name: str) -> str:
-    """What an image's directory is called."""
+    """Return what an image's directory is called."""
     return canonical(name).replace(":", "@")
 
 
 def name_of(directory: str) -> str | None:
-    """The image whose directory is called so; None if it is not one's."""
+    """Return the image whose directory is called so; None if it is not one's."""
     name = directory.replace("@", ":", 1)
     return name if ":" not in directory and is_name(name) and canonical(name) == name else None

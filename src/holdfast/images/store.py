@@ -121,7 +121,7 @@ class ImageStore:
         return await to_thread.run_sync(self._clean, in_use)
 
     async def list(self) -> Sequence[ImageInfo]:
-        """All images, ``host`` first."""
+        """Return all images, ``host`` first."""
         await self._resolve_host()
         return await to_thread.run_sync(self._list)
 
@@ -149,7 +149,7 @@ class ImageStore:
         return meta.info if meta else None
 
     def built(self, recipe: str) -> ImageRoot | None:
-        """An image that was built from the recipe with that hash, whatever its name."""
+        """Return an image that was built from the recipe with that hash, whatever its name."""
         return next((self._image_root(meta) for meta in self._metas() if meta.info.recipe == recipe), None)
 
     def adopt(

@@ -74,11 +74,11 @@ class LinkHub:
         """Opening a socket waits for the removal of the one before it, and of its whole directory."""
 
     def directory(self, session_id: str) -> Path:
-        """The directory of this session's socket; drivers mount it into the sandbox."""
+        """Return the directory of this session's socket; drivers mount it into the sandbox."""
         return self._root / session_id
 
     def get(self, session_id: str) -> Link | None:
-        """The session's link, if it is open."""
+        """Return the session's link, if it is open."""
         listener = self._listeners.get(session_id)
         return listener.link if listener else None
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError, ProtocolError, SandboxLost, by_code
-from holdfast.link.connection import Connection, same_token
+from holdfast.link.connection import STREAM_BUFFER, Connection, same_token
 from holdfast.protocol import frames
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -40,6 +40,7 @@ class Link:
         self._ids = itertools.count(1)
         self._calls: dict[int, asyncio.Future[frames.Frame]] = {}
         self._streams: dict[str, asyncio.Future[Stream]] = {}
+        self._buffers: dict[str, int] = {}
         self._takers: dict[str, TakeCaller] = {}
         self._protocols: dict[str, MakeProtocol] = {}
         self._lost: HoldfastError | None = None
@@ -124,13 +125,18 @@ class Link:
             raise ProtocolError(f"the runner of {self.session_id} sent an error that is no object")
         raise by_code(str(error.get("code")))(str(error.get("message")))
 
-    def expect_stream(self, stream: str) -> asyncio.Future[Stream]:
-        """A future for the connection that the runner will open for ``stream``. ``forget_stream`` gives it up."""
+    def expect_stream(self, stream: str, *, buffer: int = STREAM_BUFFER) -> asyncio.Future[Stream]:
+        """A future for the connection that the runner will open for ``stream``. ``forget_stream`` gives it up.
+
+        While more than twice ``buffer`` bytes of it are unread, no more are taken from the sandbox.
+        """
         future: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
         self._streams[stream] = future
+        self._buffers[stream] = buffer
         return future
 
     def forget_stream(self, stream: str) -> None:
+        self._buffers.pop(stream, None)
         future = self._streams.pop(stream, None)
         if future is not None:
             future.cancel()
@@ -179,7 +185,7 @@ class Link:
         return self.former_token is not None and same_token(self.former_token, token)
 
     def new_identity(self, token: str) -> frames.Header:
-        """The session id and token that a runner must use from now on; empty if it has them already."""
+        """Return the session id and token that a runner must use from now on; empty if it has them already."""
         return {"session": self.session_id, "token": self._token} if self._is_former(token) else {}
 
     def runner_arrived(self, connection: Connection, hello: frames.Header) -> None:
@@ -215,6 +221,9 @@ class Link:
         for call in self._calls.values():
             if not call.done():
                 call.set_exception(_Cut())
+
+    def buffer_of(self, stream: str) -> int:
+        return self._buffers.pop(stream, STREAM_BUFFER)
 
     def stream_arrived(self, stream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         future = self._streams.pop(stream, None)

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator
 
 from holdfast.errors import SandboxLost, by_code
+from holdfast.link.connection import STREAM_BUFFER
 from holdfast.link.link import Link, Stream
 from holdfast.protocol import frames
 
@@ -36,10 +37,15 @@ def end_stream(writer: asyncio.StreamWriter) -> None:
         writer.close()
 
 
-async def begin_stream(link: Link, op: str, fields: frames.Header) -> Stream:
-    """As ``open_stream``; whoever calls this ends the stream."""
+def has_unread(reader: asyncio.StreamReader) -> bool:
+    """Say whether bytes have come on a stream that nobody has read yet."""
+    return bool(reader._buffer)  # type: ignore[attr-defined]  # it has no public question for that
+
+
+async def begin_stream(link: Link, op: str, fields: frames.Header, *, buffer: int = STREAM_BUFFER) -> Stream:
+    """As ``open_stream``; whoever calls this ends the stream. ``buffer`` is as of ``Link.expect_stream``."""
     stream = secrets.token_hex(16)
-    arrived = link.expect_stream(stream)
+    arrived = link.expect_stream(stream, buffer=buffer)
     try:
         async with asyncio.timeout(OPEN_SECONDS):
             await link.call(op, {**fields, "stream": stream}, timeout=OPEN_SECONDS)

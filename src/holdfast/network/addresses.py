@@ -90,7 +90,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def carried(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for (mapped, compatible, 6to4, NAT64), or the address itself."""
+    """Return the IPv4 address that an IPv6 one stands for (mapped, compatible, 6to4, NAT64), or the address itself."""
     if isinstance(address, IPv4):
         return address
     if address.ipv4_mapped is not None:
@@ -108,7 +108,7 @@ def is_metadata(address: Address) -> bool:
 
 
 def is_never(address: Address) -> bool:
-    """Whether nobody may reach this address, in whatever form it is written."""
+    """Say whether nobody may reach this address, in whatever form it is written."""
     return _within(address, NEVER)
 
 
@@ -127,7 +127,7 @@ def _within(address: Address, blocks: Sequence[Block]) -> bool:
 
 
 def closed_blocks(named: Iterable[Block], around: Iterable[Block], own: Iterable[Address]) -> list[str]:
-    """Every IPv4 block that a network without a list must not lead to, as ``ip`` wants them.
+    """Return every IPv4 block that a network without a list must not lead to, as ``ip`` wants them.
 
     ``named`` is what the operator opens; ``around`` are the networks next to this host, ``own`` its own addresses. Each
     of the latter must be named by itself to be opened.

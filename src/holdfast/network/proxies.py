@@ -63,7 +63,7 @@ class Proxies:
         return proxy
 
     def find_for(self, url: URL) -> URL | None:
-        """The proxy for this URL, as aiohttp takes it."""
+        """Return the proxy for this URL, as aiohttp takes it."""
         proxy = self.find(url.scheme, url.host or "", url.port or 0)
         return None if proxy is None else proxy.url
 
@@ -91,7 +91,7 @@ def _is_here(host: str) -> bool:
 
 
 def _covers(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of ``NO_PROXY`` covers a host: ``*``, a domain with all below it (with or without a leading
+    """Say whether an entry of ``NO_PROXY`` covers a host: ``*``, a domain with all below it (with or without a leading
     dot), an address or a block; each may have a port."""
     if entry == "*":
         return True

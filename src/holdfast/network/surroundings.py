@@ -20,7 +20,7 @@ _WIDEST_4, _WIDEST_6 = 8, 16
 
 
 def is_own(address: Address) -> bool:
-    """Whether it is an address of this machine itself; a public one would bypass every firewall in front of it."""
+    """Say whether it is an address of this machine itself; a public one would bypass every firewall in front of it."""
     family = socket.AF_INET if isinstance(address, IPv4) else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.setblocking(False)
@@ -84,5 +84,5 @@ class Surroundings:
         self._read_at = time.monotonic()
 
     def include(self, address: Address) -> bool:
-        """Whether an address is in a local network, as of the last refresh."""
+        """Say whether an address is in a local network, as of the last refresh."""
         return any(address in network for network in self._networks)

@@ -30,7 +30,7 @@ def optional_text(header: Header, name: str) -> str | None:
 
 
 def texts(header: Header, name: str) -> dict[str, str]:
-    """A mapping of texts to texts; empty when absent."""
+    """Return a mapping of texts to texts; empty when absent."""
     value = header.get(name) or {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for pair in value.items() for item in pair):
         raise TypeError(f"{name} must map texts to texts")
@@ -38,7 +38,7 @@ def texts(header: Header, name: str) -> dict[str, str]:
 
 
 def names(header: Header, name: str) -> list[str]:
-    """A list of texts; empty when absent."""
+    """Return a list of texts; empty when absent."""
     value = header.get(name) or []
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise TypeError(f"{name} must be a list of texts")

@@ -20,7 +20,7 @@ _AT_ONCE = 1 << 20
 
 
 def is_light(body: bytes) -> bool:
-    """Whether parsing takes less than about 30 ms. It does not check that the text is JSON."""
+    """Say whether parsing takes less than about 30 ms. It does not check that the text is JSON."""
     if len(body) <= _FEW_BYTES:
         return True
     if count_escapes(body) > MOST_ESCAPES:
@@ -59,7 +59,7 @@ def between_texts(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _is_escaped(body: bytes, quote: int) -> bool:
-    """Whether an odd number of backslashes stands before the quote."""
+    """Say whether an odd number of backslashes stands before the quote."""
     first = quote
     while first and body[first - 1] == 0x5C:
         first -= 1
@@ -67,7 +67,7 @@ def _is_escaped(body: bytes, quote: int) -> bool:
 
 
 def signs(body: bytes, start: int, end: int) -> int:
-    """How many signs stand there that begin a value or follow one: about as many as there are values."""
+    """Return how many signs stand there that begin a value or follow one: about as many as there are values."""
     total = 0
     for at in range(start, end, _AT_ONCE):
         total += sum(body.count(sign, at, min(at + _AT_ONCE, end)) for sign in _SIGNS)

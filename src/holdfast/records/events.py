@@ -43,7 +43,7 @@ class EventPage:
     newest: int
 
     def lost(self, after: int) -> bool:
-        """Whether events after this number are no longer kept."""
+        """Say whether events after this number are no longer kept."""
         return after + 1 < self.oldest
 
 

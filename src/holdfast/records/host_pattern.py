@@ -97,13 +97,13 @@ class HostPattern:
         return cls(host, below, port)
 
     def matches(self, host: str, port: int) -> bool:
-        """Whether a host is in the list; ``host`` must be normalised."""
+        """Say whether a host is in the list; ``host`` must be normalised."""
         if port != self.port if self.port is not None else port not in DEFAULT_PORTS:
             return False
         return self.names(host)
 
     def names(self, host: str) -> bool:
-        """Whether the pattern means this host, at whatever port."""
+        """Say whether the pattern means this host, at whatever port."""
         return host.endswith(f".{self.host}") if self.below else host == self.host
 
     def __str__(self) -> str:

@@ -37,7 +37,7 @@ class NetworkPolicy:
         return cls(Network.NONE, tuple(_parsed(pattern) for pattern in patterns))
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether the list has this (normalised) host."""
+        """Say whether the list has this (normalised) host."""
         return any(pattern.matches(host, port) for pattern in self.allow or ())
 
     def to_wire(self) -> Wire:

@@ -82,6 +82,11 @@ def read_services(table: object, *, strict: bool = False) -> ServiceSpecs:
     return found
 
 
+def memory_needed(services: ServiceSpecs) -> int:
+    """Return the memory in MB of a session in which each of these can be started, one at a time; 0 for any."""
+    return max((service.memory_mb or 0 for service in services), default=0)
+
+
 def services_to_wire(services: ServiceSpecs) -> dict[str, object]:
     """Return services as JSON has them: what ``read_services`` reads."""
     return {service.name: service.to_wire() for service in services}

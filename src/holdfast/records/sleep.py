@@ -49,7 +49,7 @@ class SleepPolicy:
     destroy_after_seconds: float | None = None
 
     def after(self, step: SleepStep) -> float | None:
-        """The period before this step."""
+        """Return the period before this step."""
         seconds: float | None = getattr(self, f"{step}_after_seconds")
         return seconds
 
@@ -97,7 +97,7 @@ FROM_STATES = {
 
 
 def due(policy: SleepPolicy, facts: SleepFacts, now: float) -> list[SleepStep]:
-    """The steps whose time has come, the furthest first: who may be destroyed need not be stopped before."""
+    """Return the steps whose time has come, the furthest first: who may be destroyed need not be stopped before."""
     if policy.counts_from is CountsFrom.LAST_ACTIVITY:
         steps, since = [step for step, states in FROM_STATES.items() if facts.state in states], facts.last_activity_at
     elif facts.state is SleepState.AWAKE:

@@ -74,6 +74,8 @@ class ThreadRow:
     """How many sandboxes it has had. ``<id>:<incarnation + 1>`` is a good idempotency key for making the next one."""
     sleep_state: SleepState = SleepState.NONE
     preview_url: str | None = None
+    """Where a program in its sandbox can be seen, what lets one in there, and until when: a copy of what was last
+    handed out, for the next who asks. It ends with the sandbox, and names nothing."""
     preview_token: str | None = None
     preview_expires_at: float | None = None
     resume_failures: int = 0
@@ -126,14 +128,11 @@ def with_fresh_after(row: ThreadRow, channel: str) -> Mapping[str, object]:
 
 
 class ThreadChange(TypedDict, total=False):
-    """What ``ThreadStore.change`` may set. The session, errors and leases have methods of their own."""
+    """What ``ThreadStore.change`` may set. The session, its preview, errors and leases have methods of their own."""
 
     agent: str
     settings: Mapping[str, object]
     sleep_state: SleepState
-    preview_url: str | None
-    preview_token: str | None
-    preview_expires_at: float | None
     workspace: Mapping[str, object] | None
 
 

@@ -30,7 +30,7 @@ BASH_PLACES = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash")
 
 
 def find_bash(bundled: str) -> list[str]:
-    """The command line of bash: the image's own if it has one, else the bundle's, else empty."""
+    """Return the command line of bash: the image's own if it has one, else the bundle's, else empty."""
     for path in BASH_PLACES:
         if os.access(path, os.X_OK):
             return [path, "bash", *BASH_OPTIONS]

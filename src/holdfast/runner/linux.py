@@ -92,7 +92,7 @@ def adopt_orphans() -> None:
 
 
 def inotify() -> int:
-    """A new inotify instance; -1 where there is none to be had."""
+    """Return a new inotify instance; -1 where there is none to be had."""
     return int(_function("inotify_init1")(os.O_NONBLOCK | os.O_CLOEXEC))
 
 

@@ -32,6 +32,7 @@ class Loop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
+        self._masks: dict[int, int] = {}
         self._timers: list[Timer] = []  # few at a time: a list is enough
         self._children: dict[int, Callable[[int], None]] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -45,9 +46,11 @@ class Loop:
         else:
             self._epoll.register(fd, events)
         self._handlers[fd] = handler
+        self._masks[fd] = events
 
     def unwatch(self, fd: int) -> None:
         if self._handlers.pop(fd, None) is not None:
+            del self._masks[fd]
             self._epoll.unregister(fd)
 
     def after(self, seconds: float, action: Callable[[], None]) -> Timer:
@@ -66,7 +69,10 @@ class Loop:
         self._epoll.close()
 
     def run_once(self) -> None:
-        for fd, events in self._poll():
+        ready = self._poll()
+        if any(fd not in self._handlers for fd, _ in ready):
+            self._renew()
+        for fd, events in ready:
             handler = self._handlers.get(fd)  # an earlier handler of this round may have removed it
             if handler is not None:
                 _survive(handler, events)
@@ -77,6 +83,16 @@ class Loop:
             return self._epoll.poll(self._wait_seconds())
         except InterruptedError:
             return []
+
+    def _renew(self) -> None:
+        """Begin with another epoll, because this one reports a descriptor that nobody watches, and would for ever.
+
+        gVisor's does that with descriptors that were closed before a checkpoint, and they cannot be removed from it.
+        """
+        self._epoll.close()
+        self._epoll = select.epoll()
+        for fd, events in self._masks.items():
+            _survive(self._epoll.register, fd, events)
 
     def _wait_seconds(self) -> float:
         self._timers = [timer for timer in self._timers if timer.action is not None]

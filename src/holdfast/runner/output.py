@@ -69,7 +69,7 @@ class ProgramOutput:
     # -- back-pressure -----------------------------------------------------------------------------------------------
 
     def is_ahead(self) -> bool:
-        """Whether reading more would soon drop bytes that a follower has not seen."""
+        """Say whether reading more would soon drop bytes that a follower has not seen."""
         return self._lead() > self.ring.limit // 2
 
     def _lead(self) -> int:

@@ -78,7 +78,7 @@ class Ring:
             self._runs_dropped += 1
 
     def cursor(self, position: int) -> RingCursor:
-        """A cursor at this position; a position beyond the end means the end."""
+        """Return a cursor at this position; a position beyond the end means the end."""
         position = min(max(position, 0), self.written)
         offset = self.start
         run = self._runs_dropped
@@ -111,7 +111,7 @@ class Ring:
         return 0, b""
 
     def packed_segments(self) -> bytes:
-        """The runs as ``protocol.messages.pack_segments`` would write them."""
+        """Return the runs as ``protocol.messages.pack_segments`` would write them."""
         return bytes(self._runs)
 
     def content(self) -> bytes:

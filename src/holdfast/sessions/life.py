@@ -81,12 +81,12 @@ class Life:
         await session.step(Event.STARTED, values, notes)
 
     async def _note_fork(self, session_id: str, fork: str) -> list[NewEvent]:
-        """The event of the session that was copied, if it still is there."""
+        """Return the event of the session that was copied, if it still is there."""
         row = await self._sessions.find_row(session_id)
         return [] if row is None else [NewEvent(EventKind.FORKED, row.id, told_of(row) | {"fork": fork}, row.owner)]
 
     async def _start(self, session: Session) -> tuple[Handle, Restored | None]:
-        """The sandbox, with its runner on the line, and what came back in it."""
+        """Return the sandbox, with its runner on the line, and what came back in it."""
         link, handle, spec = await session.listen(), session.handle, session.record.spec
         if spec.fork_of is not None:
             link.former_token = session.token_of(spec.fork_of)

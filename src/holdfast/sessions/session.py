@@ -57,7 +57,7 @@ class OomWatch:
         self._verdicts: Bounded[str, bool] = Bounded(_REMEMBERED)
 
     def look(self) -> int:
-        """How many kills there were. Costs microseconds."""
+        """Return how many kills there were. Costs microseconds."""
         if self._counter is not None:
             count = self._counter.read()
             if count > self._seen:
@@ -70,7 +70,7 @@ class OomWatch:
         self._begun.setdefault(exec_id, self.look())
 
     def end(self, exec_id: str, exit_code: int) -> bool:
-        """Whether the command with this result has suffered a kill; the same answer when asked again."""
+        """Say whether the command with this result has suffered a kill; the same answer when asked again."""
         kills = self.look()
         before = self._begun.pop(exec_id, None)
         if before is not None:
@@ -86,7 +86,7 @@ class OomWatch:
 
 
 def judged(watch: OomWatch, result: ExecResult) -> ExecResult:
-    """The result, with what is known of its command's memory."""
+    """Return the result, with what is known of its command's memory."""
     return replace(result, oom_killed=True) if watch.end(result.exec_id, result.exit_code) else result
 
 
@@ -260,7 +260,7 @@ class Sessions:
         return row
 
     async def get(self, session_id: str) -> Session:
-        """The session as its row is now, for a verb that has its lock."""
+        """Return the session as its row is now, for a verb that has its lock."""
         row = await self.own_row(session_id)
         session = self._live.get(session_id) or Session(self._context, row)
         session.record = row
@@ -279,7 +279,7 @@ class Sessions:
         self._owners[session_id] = caller.owner
 
     def refreshed(self, row: SessionRow) -> SessionRow:
-        """The row with what this daemon knows better: the latest directory, activity and time of expiry."""
+        """Return the row with what this daemon knows better: the latest directory, activity and time of expiry."""
         session = self._live.get(row.id)
         if session is None:
             return row
@@ -351,5 +351,5 @@ def unusable(row: SessionRow) -> HoldfastError:
 
 
 def told_of(row: SessionRow) -> dict[str, object]:
-    """What an event says of a session that it does not change."""
+    """Return what an event says of a session that it does not change."""
     return {"status": row.status, "image": row.image, "metadata": dict(row.metadata)}

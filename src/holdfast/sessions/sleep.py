@@ -128,7 +128,7 @@ class Sleep(Using):
         await self._fall_asleep(session, how)
 
     async def _is_stopped(self, session: Session) -> bool:
-        """Whether a runtime that could not keep its memory has ended it."""
+        """Say whether a runtime that could not keep its memory has ended it."""
         try:
             return (await self._context.driver.inspect(session.handle)).state is SandboxState.STOPPED
         except HoldfastError:

@@ -34,6 +34,8 @@ class CreateRequest:
     """The name of the workspace that it has at ``/workspace``."""
     kept: bool = False
     """Somebody else decides when it ends: a thread does. Not for callers from outside."""
+    least_memory_mb: int | None = None
+    """What is in it needs so much, so that the default may be too little. Not for callers from outside."""
     purpose: str | None = None
     """What it is for: one out of the pool may be ready for that. Not for callers from outside."""
 

@@ -20,7 +20,7 @@ class WayOut(Protocol):
         ...
 
     def environment(self, policy: NetworkPolicy, /) -> Mapping[str, str]:
-        """What programs in the sandbox must be told, to find their way out."""
+        """Return what programs in the sandbox must be told, to find their way out."""
         ...
 
     def attach(self, link: Link, spec: SessionSpec, /) -> None:

@@ -6,13 +6,16 @@ A sequence of Postgres promises none of that: transactions take numbers in one o
 """
 
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 import sqlalchemy as sa
 
 from holdfast.records.events import EventPage, EventRow
-from holdfast.store.database.database import Database
+from holdfast.store.database.database import Database, Work
 from holdfast.store.tables import event_log as log
 from holdfast.store.tables import session_events as table
+
+T = TypeVar("T")
 
 
 class EventStore:
@@ -28,18 +31,19 @@ class EventStore:
         for wake in self.listeners:
             wake()
 
-    async def record(
-        self, kind: str, session_id: str, *, data: Mapping[str, object], now: float, owner: str | None = None
-    ) -> int:
-        """Add an event that no change of the row tells of; returns its number."""
-
-        def work(connection: sa.Connection) -> int:
-            return append(connection, kind, session_id, at=now, data=data, owner=owner)
-
+    async def write(self, work: Work[T]) -> T:
+        """Do work that appends events, and announce them; also after an error: a commit whose answer is lost, or whose
+        caller is cancelled, may have added them."""
         try:
             return await self._database.write(work)
         finally:
             self.announce()
+
+    async def record(
+        self, kind: str, session_id: str, *, data: Mapping[str, object], now: float, owner: str | None = None
+    ) -> int:
+        """Add an event that no change of the row tells of; returns its number."""
+        return await self.write(lambda connection: append(connection, kind, session_id, at=now, data=data, owner=owner))
 
     async def page(
         self,

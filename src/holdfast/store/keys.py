@@ -30,11 +30,7 @@ class KeyStore:
     async def all(self) -> list[KeyRow]:
         """Return every key, ordered by name."""
         query = sa.select(table).order_by(table.c.name)
-
-        def work(connection: sa.Connection) -> list[KeyRow]:
-            return [KeyRow(**found._mapping) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.rows(query, KeyRow)
 
     async def remove(self, name: str) -> KeyRow:
         """Remove a key and return its row; raises ``KeyNotFound``."""

@@ -33,11 +33,7 @@ class NodeStore:
 
     async def all(self) -> list[NodeRow]:
         """Return every node there ever was, by id."""
-
-        def work(connection: sa.Connection) -> list[NodeRow]:
-            return [NodeRow(**found._mapping) for found in connection.execute(sa.select(table).order_by(table.c.id))]
-
-        return await self._database.read(work)
+        return await self._database.rows(sa.select(table).order_by(table.c.id), NodeRow)
 
     async def dead(self, *, silent_for: float) -> list[NodeRow]:
         """Return the nodes that have not been heard of for more than so many seconds."""

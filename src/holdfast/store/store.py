@@ -40,10 +40,10 @@ class Store:
         self.keys = KeyStore(database)
         self.events = self.sessions.events
         self.links = LinkStore(database)
-        self.tunnels = TunnelStore(database, self.events)
         self.webhooks = WebhookCursors(database)
         self.nodes = NodeStore(database)
         self.watch = ThreadWatch(database)
+        self.tunnels = TunnelStore(database, self.events, self.watch)
         self.threads = ThreadStore(database, self.watch)
         self.leases = ThreadLeases(database, self.watch)
         self.messages = MessageStore(database, self.watch)

@@ -125,11 +125,9 @@ class UsageStore:
 
     async def _by(self, column: sa.Column[str], ids: Collection[str]) -> Mapping[str, UsageSum]:
         query = sa.select(column, *SUMS).where(column.in_(ids)).group_by(column)
-
-        def work(connection: sa.Connection) -> Mapping[str, UsageSum]:
-            return {id: usage_sum(*sums) for id, *sums in connection.execute(query)}
-
-        return await self._database.read(work)
+        return await self._database.read(
+            lambda connection: {id: usage_sum(*sums) for id, *sums in connection.execute(query)}
+        )
 
     async def report(
         self,

@@ -11,7 +11,7 @@ from holdfast.records.events import WebhookCursor
 from holdfast.store.database.database import Database
 from holdfast.store.tables import event_log
 from holdfast.store.tables import webhook_cursors as table
-from holdfast.store.threads.guard import clock
+from holdfast.store.threads.guard import read_clock
 
 LONGEST_WAIT_SECONDS = 3600.0
 """Nobody waits longer than this between two tries."""
@@ -25,11 +25,7 @@ class WebhookCursors:
 
     async def now(self) -> float:
         """Return the time by the database's clock, which cursors go by: the clocks of hosts differ."""
-
-        def work(connection: sa.Connection) -> float:
-            return connection.execute(sa.select(clock(connection))).scalar_one()
-
-        return await self._database.read(work)
+        return await self._database.read(read_clock)
 
     async def ensure(self, id: str, *, now: float) -> WebhookCursor:
         """Return the cursor of a webhook; a new one begins with the next event, not with the past."""

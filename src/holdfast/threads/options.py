@@ -12,7 +12,7 @@ from holdfast.sessions.types import CreateRequest
 from holdfast.threads.types import IdlePolicy, Repo, ThreadOptions
 
 _PLAIN = (
-    *("agent", "image", "model", "system_prompt", "retry_broken_streams"),
+    *("agent", "image", "model", "system_prompt", "retry_broken_streams", "preview_port"),
     *("cpus", "memory_mb", "pids", "disk_mb"),
 )
 _TOLD_AT_START = ("repo", "persona", "permissions", "system_prompt", "model", "model_preferences", "allowed_models")
@@ -83,7 +83,8 @@ def request_for(options: ThreadOptions, key: str, memory_mb: int | None = None) 
         image=options.image,
         env=options.env,
         cpus=options.cpus,
-        memory_mb=options.memory_mb if options.memory_mb is not None else memory_mb,
+        memory_mb=options.memory_mb,
+        least_memory_mb=memory_mb,
         pids=options.pids,
         disk_mb=options.disk_mb,
         network=options.network,

@@ -70,6 +70,8 @@ class ThreadOptions:
     """More rules for the agent, after those of the house and the persona."""
     retry_broken_streams: bool | None = None
     """Whether an answer that broke off in the middle is asked for once more."""
+    preview_port: int | None = None
+    """The port of its sandbox that its preview leads to."""
     cpus: float | None = None
     memory_mb: int | None = None
     pids: int | None = None

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     COMMANDS = "commands"
     MODEL_SWITCHED = "model-switched"
     USAGE_ALERT = "usage-alert"
+    TUNNELS = "tunnels"
 
 
 class ToolState(StrEnum):
@@ -88,6 +89,7 @@ KINDS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.COMMANDS: ("commands",),
     Kind.MODEL_SWITCHED: ("from", "to", "reason"),
     Kind.USAGE_ALERT: ("what", "message"),
+    Kind.TUNNELS: ("session_id", "tunnels"),
 }
 """The fields that are always there. Others that have a meaning:
 
@@ -110,6 +112,7 @@ session.new                the agent of this channel knows nothing of what was s
 model-chosen               ``model`` is the id that the thread uses from the next turn on; null: the daemon's default
 thread.resolved            ``why``, in words; told by the host where more was needed than to use what was there
 thread.sleep               ``sleep_state`` of the thread's sandbox from now on: awake, paused, hibernated, or none
+tunnels                    [{name, port, host}]: all names of ports that the sandbox ``session_id`` has from now on
 =========================  ===========================================================================================
 """
 

@@ -1,4 +1,4 @@
-"""OpenCode over ACP, in a real sandbox, against the demo model. The essential part; all with ``TEST_WHOLE_SUITE=1``."""
+"""OpenCode over ACP, in a real sandbox, against the demo model: as a pair, and all with ``TEST_WHOLE_SUITE=1``."""
 
 import os
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.agents.acp.adapter import OpencodeAcp
 from holdfast.agents.conformance import AgentConformance, Harness
-from holdfast.agents.conformance.essentials import EssentialConformance
+from holdfast.agents.conformance.essentials import PairConformance
 from support.agents.harness import real_agent, traces
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ if os.environ.get("TEST_WHOLE_SUITE"):
 
 else:
 
-    class TestEssentially(EssentialConformance):
+    class TestAsAPair(PairConformance):
         pass
 
 

@@ -1,5 +1,5 @@
-"""sandbox-agent in a real sandbox, against the demo model: with opencode behind it the essential part, and how it asks;
-the whole suite with pi, which is quicker, or for both with ``TEST_WHOLE_SUITE=1``."""
+"""sandbox-agent in a real sandbox, against the demo model: with opencode behind it as a pair, and how it asks; the
+whole suite with pi, which is quicker, or for both with ``TEST_WHOLE_SUITE=1``."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.agents.base import Agent
 from holdfast.agents.conformance import AgentConformance
-from holdfast.agents.conformance.essentials import EssentialConformance
+from holdfast.agents.conformance.essentials import PairConformance
 from holdfast.agents.conformance.harness import eventually, talk, text_of
 from holdfast.agents.conformance.permissions import PermissionConformance
 from holdfast.agents.conformance.process import ProcessConformance
@@ -88,6 +88,6 @@ if os.environ.get("TEST_WHOLE_SUITE"):
 
 else:
 
-    class TestWithOpencodeEssentially(WithOpencode, EssentialConformance):
+    class TestWithOpencodeAsAPair(WithOpencode, PairConformance):
         test_an_abort_closes_the_question = PermissionConformance.test_an_abort_closes_the_question
         test_one_that_hangs = ProcessConformance.test_one_that_hangs_is_found_out_and_replaced

@@ -184,10 +184,43 @@ async def test_a_pruned_image_is_loaded_again(harness: DockerHarness) -> None:
         assert harness.docker.images().count(image) == 1
 
 
-async def test_the_container_removed_behind_our_back(harness: DockerHarness) -> None:
+@pytest.mark.parametrize("writable_root", [False, True])
+async def test_a_removed_container_is_made_again(harness: DockerHarness, writable_root: bool) -> None:
+    """``docker system prune --all`` removes the containers of all that sleep, and the image that they had."""
+    async with skip_if_unsupported("writable root"), sandbox(harness, writable_root=writable_root) as box:
+        await box.run("echo here > ~/kept; id -u > ~/who")
+        await box.driver.stop(box.handle)
+        harness.docker.remove(box.handle)
+        for image in harness.docker.images():
+            harness.docker.remove_image(image)
+        assert (await box.driver.inspect(box.handle)).state is SandboxState.STOPPED
+        await box.driver.stop(box.handle)
+        await box.driver.snapshot(box.handle, harness.keep_dir() / "copy")
+        await box.driver.start(box.handle)
+        await eventually(lambda: pings(box, 1), "the runner is back")
+        assert (await box.run('cat ~/kept; id -u | cmp - ~/who; echo "$SANDBOX_ID"')).stdout == (
+            f"here\n{box.spec.session_id}\n"
+        )
+        with pytest.raises(DriverConflict):
+            await box.driver.start(box.handle)
+
+
+async def test_a_container_removed_while_it_ran_can_be_brought_back(harness: DockerHarness) -> None:
     async with sandbox(harness) as box:
+        await box.run("echo here > ~/kept; sync")
         harness.docker.remove(box.handle)
         assert (await box.driver.inspect(box.handle)).state is SandboxState.STOPPED
+        await box.driver.start(box.handle)
+        await eventually(lambda: pings(box, 1), "the runner is back")
+        assert (await box.run("cat ~/kept")).stdout == "here\n"
+
+
+async def test_what_is_needed_to_make_it_again_is_for_its_owner_only(harness: DockerHarness) -> None:
+    async with sandbox(harness) as box:
+        kept = harness.root / "s" / "docker" / box.spec.session_id / "container.json"
+        assert kept.stat().st_mode & 0o077 == 0
+        kept.unlink()  # an earlier version kept nothing
+        harness.docker.remove(box.handle)
         with pytest.raises(SandboxNotFound):
             await box.driver.start(box.handle)
 

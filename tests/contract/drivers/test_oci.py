@@ -66,15 +66,24 @@ def shared() -> Iterator[Path]:
         yield root
 
 
+@pytest.fixture(scope="session")
+def refused() -> dict[str, str]:
+    """Why a runtime cannot work here, once that was found out: it is asked no more."""
+    return {}
+
+
 @pytest.fixture(params=["runc", "crun"])
-async def harness(request: pytest.FixtureRequest, shared: Path) -> AsyncIterator[OciHarness]:
+async def harness(request: pytest.FixtureRequest, shared: Path, refused: dict[str, str]) -> AsyncIterator[OciHarness]:
+    if request.param in refused:
+        raise SkipTest(refused[request.param])
     with open_state_dir() as root:
         store = ImageStore(shared / "images", id_base=ID_BASE if os.geteuid() == 0 else None)
         harness = OciHarness(root, request.param, await store.resolve("host"), shared / "bundles")
         try:
             await (await harness.make_driver()).close()
         except RuntimeUnavailable as reason:
-            raise SkipTest(f"{request.param}: {reason}") from None  # one line for all tests, unlike pytest.skip
+            refused[request.param] = f"{request.param}: {reason}"
+            raise SkipTest(refused[request.param]) from None  # one line for all tests, unlike pytest.skip
         yield harness
 
 

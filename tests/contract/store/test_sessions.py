@@ -203,30 +203,20 @@ async def test_our_own_lease_is_taken_again_with_a_new_generation(store: Store) 
     await store.sessions.acquire_lease("ses_0001", owner="a", now=NOW, ttl=30)
     assert (await store.sessions.acquire_lease("ses_0001", owner="a", now=NOW + 1, ttl=30)).generation == 2
     with pytest.raises(StaleRow):  # what the first holder still tries is fenced off, though the name is the same
-        await store.sessions.renew_lease("ses_0001", owner="a", generation=1, now=NOW + 1, ttl=30)
+        await store.sessions.change("ses_0001", statuses=LIVE, generation=1, now=NOW + 1, values={})
 
 
 async def test_a_lease_without_a_row_is_not_found(store: Store) -> None:
     with pytest.raises(SessionNotFound):
         await store.sessions.acquire_lease("ses_none", owner="a", now=NOW, ttl=1)
-    with pytest.raises(SessionNotFound):
-        await store.sessions.renew_lease("ses_none", owner="a", generation=1, now=NOW, ttl=1)
 
 
-async def test_a_renewed_lease_lasts_longer_also_after_it_ran_out(store: Store) -> None:
-    await store.sessions.insert(a_row(), max_live=None)
-    await store.sessions.acquire_lease("ses_0001", owner="a", now=NOW, ttl=30)
-    await store.sessions.renew_lease("ses_0001", owner="a", generation=1, now=NOW + 40, ttl=30)
-    with pytest.raises(Conflict):
-        await store.sessions.acquire_lease("ses_0001", owner="b", now=NOW + 69, ttl=30)
-
-
-async def test_a_lost_lease_cannot_be_renewed_and_its_release_harms_nobody(store: Store) -> None:
+async def test_who_has_lost_a_lease_changes_nothing_and_its_release_harms_nobody(store: Store) -> None:
     await store.sessions.insert(a_row(), max_live=None)
     await store.sessions.acquire_lease("ses_0001", owner="a", now=NOW, ttl=1)
     taken = await store.sessions.acquire_lease("ses_0001", owner="b", now=NOW + 2, ttl=30)
     with pytest.raises(StaleRow, match="generation 2, leased by b"):
-        await store.sessions.renew_lease("ses_0001", owner="a", generation=1, now=NOW + 2, ttl=30)
+        await store.sessions.change("ses_0001", statuses=LIVE, generation=1, now=NOW + 2, values={})
     await store.sessions.release_lease("ses_0001", owner="a", generation=1)
     await store.sessions.release_lease("ses_0001", owner="b", generation=1)
     assert await store.sessions.get("ses_0001") == taken

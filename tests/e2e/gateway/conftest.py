@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.daemons.daemon import DaemonProcess, unusable_driver
+from support.gateway.raw import scripted
 from support.gateway.visitor import Site, open_site
 
 
@@ -21,3 +22,9 @@ def daemon() -> Iterator[DaemonProcess]:
 @pytest.fixture(scope="module")
 def site(daemon: DaemonProcess) -> Site:
     return open_site(daemon)
+
+
+@pytest.fixture(scope="module")
+def script(site: Site) -> Site:
+    """The same session, at the port of a program that answers as it is told."""
+    return scripted(site)

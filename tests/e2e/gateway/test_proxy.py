@@ -1,13 +1,14 @@
 """What goes through: bodies of any size both ways, streams as they come, and nothing of ours."""
 
 import hashlib
-import socket
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from support.daemons.daemon import DaemonProcess
+from support.gateway.raw import exchange, raw
 from support.gateway.visitor import Site, open_site
 from support.waiting import wait_for
 
@@ -22,15 +23,23 @@ def headers_inside(answer: object) -> dict[str, str]:
 def test_the_program_sees_the_visitor_and_nothing_of_ours(site: Site) -> None:
     cookie = site.enter()
     sent = {"X-Holdfast-Anything": "1", "X-Forwarded-For": "6.6.6.6", "Authorization": "Bearer theirs", "Via": "x"}
-    answer = site.go("/a%2Fb/../c?d=%20e", cookie=f"one=1; {cookie}; two=2", headers=sent)
-    seen = headers_inside(answer)
-    assert answer.json()["path"] == "/a%2Fb/../c?d=%20e", "the path is the program's to read"
+    seen = headers_inside(site.go("/", cookie=f"one=1; {cookie}; two=2", headers=sent))
     assert seen["cookie"] == "one=1; two=2"
     assert seen["host"] == seen["x-forwarded-host"] == site.host()
     assert seen["x-forwarded-proto"] == "http" and seen["x-forwarded-for"] == "127.0.0.1"
     assert seen["authorization"] == "Bearer theirs"
     assert not {"via", "x-holdfast-anything", "x-holdfast-key"} & set(seen)
     assert "hf" not in str(headers_inside(site.by_key("/"))).lower().replace("holdfast", "")
+
+
+@pytest.mark.parametrize(
+    "path", [b"/a%2Fb/../c?d=%20e", b"/%2e%2e/%2e%2e/x", b"/a//b/./c", b"/%00%ff", b"/?", b"/a;b=c?&&="]
+)
+def test_the_path_is_the_programs_to_read(site: Site, path: bytes) -> None:
+    with raw(site) as visitor:
+        status, _, body = visitor.ask(path).answer()
+    told = json.loads(body)["path"].encode()
+    assert status == 200 and told == path.removesuffix(b"?")
 
 
 def test_what_comes_out(site: Site) -> None:
@@ -104,18 +113,6 @@ def test_ports_that_lead_to_the_daemon_are_closed(site: Site, port: int) -> None
     assert site.api("POST", "/tunnels", {"name": "broker", "port": port}).status_code == 403
 
 
-def raw(site: Site, request: bytes) -> bytes:
-    """Send bytes as they are; return all that comes back."""
-    host, _, port = site.daemon.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(request)
-        connection.shutdown(socket.SHUT_WR)
-        found = b""
-        while data := connection.recv(65536):
-            found += data
-        return found
-
-
 def request(site: Site, *lines: bytes, target: bytes = b"/", body: bytes = b"") -> bytes:
     key = f"X-Holdfast-Key: {site.daemon.key}".encode()
     head = [b"GET " + target + b" HTTP/1.1", f"Host: {site.host()}".encode(), key, *lines, b"Connection: close"]
@@ -138,24 +135,24 @@ def request(site: Site, *lines: bytes, target: bytes = b"/", body: bytes = b"") 
 def test_a_head_with_two_meanings(site: Site, lines: tuple[bytes, ...]) -> None:
     """It is refused, or reaches the program with one meaning: never is there a second request in it."""
     smuggled = b"0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
-    found = raw(site, request(site, *lines, body=smuggled))
+    found = exchange(site, request(site, *lines, body=smuggled))
     assert b"/smuggled" not in found
     assert found.count(b"HTTP/1.1 200") <= 1
 
 
 def test_two_hosts_are_none(site: Site) -> None:
-    found = raw(site, request(site, b"Host: localhost"))
+    found = exchange(site, request(site, b"Host: localhost"))
     assert found.startswith((b"HTTP/1.1 421", b"HTTP/1.1 400"))
 
 
 @pytest.mark.parametrize("target", [b"http://evil.example/x", b"//evil.example/x", b"/\\evil", b"*", b"/@evil"])
 def test_a_target_leads_to_the_port_and_nowhere_else(site: Site, target: bytes) -> None:
-    found = raw(site, request(site, target=target))
+    found = exchange(site, request(site, target=target))
     assert found.startswith((b"HTTP/1.1 200", b"HTTP/1.1 400")), found[:80]
 
 
 def test_connection_cannot_take_our_key_along(site: Site) -> None:
-    found = raw(site, request(site, b"Connection: x-holdfast-key, x-forwarded-host"))
+    found = exchange(site, request(site, b"Connection: x-holdfast-key, x-forwarded-host"))
     assert site.daemon.key.encode() not in found
 
 
@@ -198,7 +195,9 @@ def test_a_port_with_a_name(site: Site, daemon: DaemonProcess) -> None:
     assert site.api("DELETE", "/tunnels/web").status_code == 204
     assert site.by_key("/", label="web").json()["error"]["code"] == "tunnel_not_found"
     with daemon.client() as client:
-        found = client.get("/v1/events", params={"session_id": site.session_id, "kind": "tunnels"}).json()["events"]
+        found = client.get(
+            "/v1/events", params={"session_id": site.session_id, "kind": "tunnels", "follow": "false"}
+        ).json()["events"]
     assert [[one["name"] for one in event["data"]["tunnels"]] for event in found] == [["web"], ["web"], []]
 
 
@@ -212,7 +211,7 @@ def test_visitors_are_told_of(site: Site, daemon: DaemonProcess) -> None:
     site.ask("/", headers={"Cookie": "__Host-hf=wrong"})
     site.go("/page", cookie=site.enter(name="told-of"))
     with daemon.client() as client:
-        kinds = {"session_id": site.session_id, "kind": ["gateway.opened", "gateway.refused"]}
+        kinds = {"session_id": site.session_id, "kind": ["gateway.opened", "gateway.refused"], "follow": "false"}
 
         def told() -> bool:
             found = client.get("/v1/events", params=kinds).json()["events"]

@@ -1,14 +1,20 @@
 """Services of a session: started when somebody wants them, once; followed; stopped when nobody is connected."""
 
+import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from holdfast.errors import ServiceFailed
 from holdfast.sdk import SyncClient
 from support.daemons.daemon import DaemonProcess, unusable_driver
 from support.gateway.kiosk import busybox, open_kiosk, put_image, run, service
@@ -353,7 +359,8 @@ def test_who_waits_for_it_sees_a_page_that_goes_on_by_itself(kiosk: Site) -> Non
     cookie, host = kiosk.enter("slow"), kiosk.host("slow")
     began = time.monotonic()
     answer = kiosk.go("/", cookie=cookie, host=host)
-    assert answer.status_code == 503 and answer.headers["refresh"] == "1" and "Starting" in answer.text
+    assert answer.status_code == 503 and "Starting" in answer.text
+    assert "location.reload()" in answer.text and answer.headers["retry-after"] == "1"
     assert time.monotonic() - began < 2
     wait_for(lambda: kiosk.go("/", cookie=cookie, host=host).status_code == 200, "it is there")
     assert run(kiosk, "cat ~/slow").count("slow") == 1
@@ -405,3 +412,34 @@ def test_the_sdk_does_all_of_it(kiosk: Site, daemon: DaemonProcess) -> None:
         assert b"".join(chunk.data for chunk in session.services.log("web")) == b"listening\n"
         session.services.stop("web")
         assert session.services.list()[0].state == "stopped"
+        with pytest.raises(ServiceFailed, match="no screen found"):
+            session.services.start("dies")
+
+
+def test_the_command_line_does_all_of_it(kiosk: Site, daemon: DaemonProcess) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    env |= {"HOLDFAST_URL": daemon.url, "HOLDFAST_API_KEY": daemon.key}
+    program = str(Path(sys.executable).with_name("holdfast"))
+
+    def cli(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([program, *words], capture_output=True, text=True, env=env, timeout=60, check=False)
+
+    def ok(*words: str) -> str:
+        done = cli(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    id = kiosk.session_id
+    assert "web" in ok("service", "ls", id) and "stopped" in ok("service", "ls", id)
+    assert ok("service", "start", id, "web").strip() == kiosk.origin("web") + "/"
+    listed = json.loads(ok("--json", "service", "ls", id))["services"]
+    assert [one["state"] for one in listed if one["name"] == "web"] == ["ready"]
+    assert ok("service", "log", id, "web") == "listening\n"
+    ok("service", "stop", id, "web")
+    assert state(kiosk, "web") == "stopped"
+    link = ok("open", id, "web", "--print").strip()
+    assert state(kiosk, "web") == "ready", "to open it starts it"
+    assert kiosk.hand_in(link).status_code == 303
+    failed = cli("service", "start", id, "dies")
+    assert failed.returncode == 1 and "no screen found" in failed.stderr
+    assert "failed" in ok("service", "ls", id)

@@ -179,8 +179,8 @@ def promise(fs: Fs, path: str) -> socket.socket:
     url = httpx2.URL(fs.daemon.url)
     connection = socket.create_connection((url.host, url.port or 80))
     head = (
-        f"PUT {fs.base}/file?path={quote(path)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {fs.daemon.key}\r\n"
-        f"Content-Length: {100 * MIB}\r\n\r\n"
+        f"PUT {fs.base}/file?path={quote(path)} HTTP/1.1\r\nHost: {url.host}\r\n"
+        f"Authorization: Bearer {fs.daemon.key}\r\nContent-Length: {100 * MIB}\r\n\r\n"
     )
     connection.sendall(head.encode() + bytes(MIB))
     return connection

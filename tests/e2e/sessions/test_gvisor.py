@@ -74,6 +74,18 @@ def goes_on(api: Api, session: str) -> None:
     wait_for(lambda: int(api.out(session, "cat /workspace/count") or 0) > before, "the counter goes on")
 
 
+def test_a_restored_runner_rests(api: Api) -> None:
+    """Its epoll may report a pipe that was closed before the checkpoint, without end."""
+    session = str(api.create()["id"])
+    api.exec(session, "(while :; do sleep 0.2; done) &")
+    assert api.http.post(f"/v1/sessions/{session}/hibernate").json()["paused_as"] == "memory"
+    api.http.post(f"/v1/sessions/{session}/restore").raise_for_status()
+    used = "read -ra of < /proc/1/stat; echo $((of[13] + of[14]))"
+    before = int(api.out(session, used))
+    api.exec(session, "sleep 3")
+    assert int(api.out(session, used)) - before < 100, "a third of a CPU for nothing, or more"
+
+
 def test_memory_outlives_the_daemon(daemon: DaemonProcess) -> None:
     with Api(daemon) as api:
         session = str(api.create()["id"])

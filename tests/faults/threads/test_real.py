@@ -1,6 +1,7 @@
 """Faults under a thread on real sandboxes: what the user sees, what the row says, which sandboxes there are.
 
-With the scripted agent and with Pi; a few rows with every agent that ships, and all with ``TEST_WHOLE_SUITE=1``.
+With the scripted agent and with Pi; one row with an agent of each adapter, and all with every agent that ships with
+``TEST_WHOLE_SUITE=1``.
 """
 
 import signal
@@ -47,7 +48,6 @@ async def test_a_sandbox_deleted_behind_our_back(site: RealSite, thread_daemon: 
     await remembers(thread_daemon, site, file=False)
 
 
-@pytest.mark.every_agent
 async def test_a_sandbox_that_was_destroyed(site: RealSite, thread_daemon: RealThreadDaemon) -> None:
     await thread_daemon.sessions.destroy(await sandbox_of(thread_daemon))
     assert (await thread_daemon.threads.resolve(REF)).how is How.RECREATED
@@ -155,7 +155,7 @@ async def test_an_agent_that_dies_in_mid_turn(site: RealSite, thread_daemon: Rea
     await remembers(thread_daemon, site, file=True)
 
 
-@pytest.mark.every_agent
+@pytest.mark.each_adapter
 async def test_an_agents_session_file_that_is_deleted(site: RealSite, thread_daemon: RealThreadDaemon) -> None:
     before = await thread_daemon.threads.resolve(REF)
     await site.kill_agent(thread_daemon, before.session_id)
@@ -165,6 +165,7 @@ async def test_an_agents_session_file_that_is_deleted(site: RealSite, thread_dae
     await remembers(thread_daemon, site, file=True)
 
 
+@pytest.mark.scripted_first
 async def test_a_sandbox_whose_disk_is_full(site: RealSite, thread_daemon: RealThreadDaemon) -> None:
     """The turn ends, with an error or without; with room again, all is well."""
     before = await sandbox_of(thread_daemon)

@@ -1,4 +1,7 @@
-"""A short soak; ``make soak`` runs it for as long as you like. Each time other choices: SOAK_SEED repeats them."""
+"""A short soak, which is longer with ``TEST_WHOLE_SUITE=1``; ``make soak`` runs it for as long as you like.
+
+Each time other choices: SOAK_SEED repeats them.
+"""
 
 import os
 import random
@@ -16,6 +19,7 @@ def test_nothing_is_lost_doubled_left_or_stuck() -> None:
         pytest.skip(f"NO FAULT IS INJECTED ON REAL SANDBOXES: {reason}")
     seed = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"SOAK_SEED={seed}")  # shown if it fails
-    done = soak(float(os.environ.get("TEST_SOAK_SECONDS", "60")), seed)
+    usual = "120" if os.environ.get("TEST_WHOLE_SUITE") else "30"
+    done = soak(float(os.environ.get("TEST_SOAK_SECONDS", usual)), seed)
     assert sum(map(len, done.journal.sent.values())) > 3
     assert sum(count for fault, count in done.journal.faults.items() if fault.startswith("killed")) > 0

@@ -4,15 +4,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import jwt
 import pytest
 
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Scope
-from holdfast.errors import BadLink
+from holdfast.errors import BadLink, Unauthorized
 from holdfast.gateway.addresses import Names, Place
 from holdfast.gateway.links import Links
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.gateway.visits import MAX_SECONDS, REMEMBER_SECONDS, Visits
+from holdfast.gateway.visits import MAX_SECONDS, REMEMBER_SECONDS, Token, Visits
 from holdfast.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -69,9 +70,9 @@ def one(store: Store, clock: Clock) -> House:
 
 async def test_a_visit_that_is_used_lives_on(one: House) -> None:
     _, ticket = await one.ticket()
-    used = await one.visits.redeem(PLACE, ticket)
+    used, _ = await one.visits.redeem(PLACE, ticket)
     _, ticket = await one.ticket()
-    idle = await one.visits.redeem(PLACE, ticket)
+    idle, _ = await one.visits.redeem(PLACE, ticket)
     for _ in range(4):
         one.clock.now += 600
         assert await one.visits.find(PLACE, used) is not None
@@ -80,7 +81,7 @@ async def test_a_visit_that_is_used_lives_on(one: House) -> None:
 
 async def test_a_visit_ends_however_busy(one: House) -> None:
     _, ticket = await one.ticket()
-    cookie = await one.visits.redeem(PLACE, ticket)
+    cookie, _ = await one.visits.redeem(PLACE, ticket)
     while one.clock.now < 1_000_000 + MAX_SECONDS - 600:
         assert await one.visits.find(PLACE, cookie) is not None
         one.clock.now += 600
@@ -90,7 +91,7 @@ async def test_a_visit_ends_however_busy(one: House) -> None:
 
 async def test_another_daemon_knows_it_and_how_long_it_lives(one: House, store: Store, clock: Clock) -> None:
     _, ticket = await one.ticket()
-    cookie = await one.visits.redeem(PLACE, ticket)
+    cookie, _ = await one.visits.redeem(PLACE, ticket)
     clock.now += 600
     assert await one.visits.find(PLACE, cookie) is not None
     await one.visits._save()
@@ -101,13 +102,75 @@ async def test_another_daemon_knows_it_and_how_long_it_lives(one: House, store: 
 
 async def test_a_link_that_is_revoked_elsewhere_is_worth_nothing_soon(one: House, store: Store, clock: Clock) -> None:
     id, ticket = await one.ticket()
-    cookie = await one.visits.redeem(PLACE, ticket)
+    cookie, _ = await one.visits.redeem(PLACE, ticket)
     row = await one.visits.find(PLACE, cookie)
     assert row is not None and await one.visits.is_open(row)
     await daemon(store, clock).links.revoke(PLACE.session_id, id)
     clock.now += REMEMBER_SECONDS
     assert not await one.visits.is_open(row)
     assert await one.visits.find(PLACE, cookie) is None
+
+
+async def test_a_token_with_a_label_is_good_there_only(one: House) -> None:
+    token = Token("ada", one.clock.now + 60)
+    signed = one.visits.make_token(PLACE, token)
+    assert one.visits.check_token(PLACE, signed) == token
+    for other in (Place("3001", PLACE.session_id), Place("web", PLACE.session_id), Place("3000", "ses_" + "b" * 26)):
+        with pytest.raises(Unauthorized):
+            one.visits.check_token(other, signed)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"label": None},
+        {"label": 3000},
+        {"label": ["3000"]},
+        {"key": "key_that_is_gone"},
+        {"key": 1},
+        {"key": ["x"]},
+        {"exp": float("nan")},
+        {"exp": float("inf")},
+        {"exp": "soon"},
+        {"exp": "4102444800"},
+        {"exp": 999_999},
+        {"exp": None},
+        {"sub": 1},
+        {"sub": ""},
+        {"sub": "x" * 201},
+        {"sid": None},
+    ],
+)
+async def test_claims_that_are_not_good(one: House, claims: dict[str, object]) -> None:
+    whole = {"sub": "ada", "sid": PLACE.session_id, "label": "3000", "exp": one.clock.now + 60, **claims}
+    secret = one.visits.signing_secret(PLACE.session_id)
+    with pytest.raises(Unauthorized):
+        one.visits.check_token(PLACE, jwt.encode(whole, secret, algorithm="HS256"))
+
+
+async def test_a_token_ends_with_its_key_and_so_does_the_visit(one: House) -> None:
+    view, _ = await one.keys.add("ada", Scope.USE, owner=None, max_sessions=None)
+    token = Token("ada", one.clock.now + 60, view.id)
+    signed = one.visits.make_token(PLACE, token)
+    cookie, _ = await one.visits.begin(PLACE, one.visits.check_token(PLACE, signed))
+    assert await one.visits.find(PLACE, cookie) is not None and one.visits.is_good(token)
+    await one.keys.remove("ada")
+    with pytest.raises(Unauthorized):
+        one.visits.check_token(PLACE, signed)
+    assert await one.visits.find(PLACE, cookie) is None and not one.visits.is_good(token)
+
+
+async def test_visits_by_tokens_are_bounded(one: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.gateway.visits.MAX_VISITS", 3)
+    _, ticket = await one.ticket()
+    by_link, _ = await one.visits.redeem(PLACE, ticket)
+    cookies = []
+    for _ in range(5):
+        one.clock.now += 1
+        cookies.append((await one.visits.begin(PLACE, Token("ada", one.clock.now + 60)))[0])
+    one.clock.now += REMEMBER_SECONDS
+    still = [await one.visits.find(PLACE, cookie) is not None for cookie in (by_link, *cookies)]
+    assert still == [True, False, False, True, True, True]
 
 
 async def test_a_ticket_that_comes_late(one: House) -> None:

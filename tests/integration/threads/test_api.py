@@ -43,6 +43,7 @@ async def test_options_go_in_and_come_out(http: httpx2.AsyncClient) -> None:
         "metadata": {"customer": "ada", "thread": "mine"},
         "system_prompt": "be kind",
         "retry_broken_streams": True,
+        "preview_port": 3000,
         "idle": {"pause_after_seconds": 60, "destroy_after_seconds": None},
     }
     body = {"id": "m1", "text": "say x", "options": options}
@@ -69,6 +70,7 @@ async def test_options_go_in_and_come_out(http: httpx2.AsyncClient) -> None:
         "persona": None,
         "system_prompt": "be kind",
         "retry_broken_streams": True,
+        "preview_port": 3000,
         "idle": {"pause_after_seconds": 60, "hibernate_after_seconds": 10800, "destroy_after_seconds": None},
     }
     session = (await http.get(f"/v1/sessions/{view['session_id']}")).json()

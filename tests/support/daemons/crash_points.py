@@ -20,7 +20,7 @@ from holdfast.store import Store
 
 _STORES = ("sessions", "snapshots", "threads", "leases", "messages", "turns", "thread_events", "thread_files")
 _CLOCKWORK = {
-    *("abandoned", "now", "renew", "renew_lease", "release_all", "idle", "touch", "expired"),
+    *("abandoned", "now", "renew", "release_all", "idle", "touch", "expired"),
     *("by_status", "prune_destroyed", "all", "on_node", "deleted", "purge", "remove_unused"),
 }
 """What happens by the clock, whatever is asked for; counting it would make the number of a step a matter of luck."""

@@ -49,7 +49,7 @@ class Soak:
         """Daemon after daemon: some end in the middle of whatever they do, in order or by ``kill -9``."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if self.random.random() < KILLED:
+            if not self.journal.faults or self.random.random() < KILLED:  # the first one in any case
                 await self._live_and_die()
             else:
                 async with self.site.daemon() as daemon:

@@ -18,15 +18,20 @@ class Authority:
 
     def server(self, address: str = "127.0.0.1") -> ssl.SSLContext:
         """For a server at this address, by its number."""
-        key, request, certificate = (self.folder / f"{address}.{kind}" for kind in ("key", "csr", "pem"))
-        names = self.folder / f"{address}.ext"
-        names.write_text(f"subjectAltName=IP:{address}\n")
-        _openssl("req", "-newkey", *_KEY, "-keyout", str(key), "-out", str(request), "-subj", "/CN=git server")
-        signer = ["-CA", str(self.ca_file), "-CAkey", str(self.folder / "ca.key"), "-CAcreateserial"]
-        _openssl("x509", "-req", "-in", str(request), *signer, "-extfile", str(names), "-out", str(certificate))
+        certificate, key = self.certificate(address, f"IP:{address}")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         return context
+
+    def certificate(self, file: str, *names: str) -> tuple[Path, Path]:
+        """Make one for names such as ``DNS:*.example.net``; return its file, and its key's."""
+        key, request, certificate = (self.folder / f"{file}.{kind}" for kind in ("key", "csr", "pem"))
+        extensions = self.folder / f"{file}.ext"
+        extensions.write_text(f"subjectAltName={','.join(names)}\n")
+        _openssl("req", "-newkey", *_KEY, "-keyout", str(key), "-out", str(request), "-subj", "/CN=git server")
+        signer = ["-CA", str(self.ca_file), "-CAkey", str(self.folder / "ca.key"), "-CAcreateserial"]
+        _openssl("x509", "-req", "-in", str(request), *signer, "-extfile", str(extensions), "-out", str(certificate))
+        return certificate, key
 
 
 _KEY = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")

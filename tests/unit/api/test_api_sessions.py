@@ -332,7 +332,9 @@ async def test_stats_in_a_list_only_when_asked_for(client: httpx2.AsyncClient, s
     assert plain["stats"] is None
     assert full["stats"].pop("uptime_seconds") >= 0
     assert full.pop("stats") == USED
-    assert full == (await client.get(f"/v1/sessions/{session_id}")).json()
+    alone = (await client.get(f"/v1/sessions/{session_id}")).json()
+    del alone["urls"]
+    assert full == alone
     assert told(await client.get("/v1/sessions", params={"stats": "perhaps"})) == (422, "bad_input")
 
 
@@ -342,3 +344,23 @@ async def test_a_command_that_ran_out_of_memory(client: httpx2.AsyncClient, sess
     await starving
     assert (result["exit_code"], result["oom_killed"]) == (137, True)
     assert (await client.get(f"/v1/sessions/{session_id}/exec/{result['exec_id']}")).json() == result
+
+
+async def test_addresses_by_name_cost_a_create_nothing(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise AssertionError("a new session has no tunnels: there is nothing to look up")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.store.gateway.tunnels.TunnelStore.of_session", fail)
+        made = (await client.post("/v1/sessions", headers={"Host": "localhost:8080"})).json()
+    address = f"--{made['id'].replace('_', '-')}.localhost:8080/"
+    assert made["urls"] == {"terminal": f"http://terminal{address}"}
+    path = f"/v1/sessions/{made['id']}"
+    tunnel = await client.post(f"{path}/tunnels", json={"name": "web", "port": 3000})
+    assert tunnel.status_code == 201
+    shown = (await client.get(path, headers={"Host": "127.0.0.1:8080"})).json()["urls"]
+    assert shown == {"terminal": f"http://terminal{address}", "web": f"http://web{address}"}
+    listed = (await client.get("/v1/sessions")).json()["sessions"]
+    assert listed and "urls" not in listed[0], "a list looks nothing up for each"

@@ -70,10 +70,19 @@ def test_what_would_split_the_head_is_refused(header: Header) -> None:
         b"a=1; Domain=localhost",
         b"a=1; path=/;domain = .example.net",
         b"a=1;DOMAIN",
+        b"=__Host-hf=evil; Path=/; Secure",
+        b"\t= __Host-hf=evil",
     ],
 )
 def test_cookies_that_reach_too_far_stay_inside(cookie: bytes) -> None:
     assert outside((b"Set-Cookie", cookie)) == [(b"referrer-policy", b"strict-origin")]
+
+
+@pytest.mark.parametrize(
+    "header", [(b"X A", b"1"), (b"X-A", b"1\x7f"), (b"X-A", b"1\x0b"), (b"", b"1"), (b"X-A", b"1\r\n")]
+)
+def test_what_cannot_be_sent_stays_inside(header: Header) -> None:
+    assert outside(header) == [(b"referrer-policy", b"strict-origin")]
 
 
 def test_other_cookies_go_out() -> None:

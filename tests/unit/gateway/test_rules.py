@@ -100,3 +100,14 @@ def test_what_a_navigation_is(method: str, headers: dict[str, str], is_one: bool
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
     assert asked(method, OWN, pairs).is_navigation is is_one
     assert not asked(method, OWN, pairs, is_websocket=True).is_navigation
+
+
+@pytest.mark.parametrize("name", [b"origin", b"x-holdfast-key", b"sec-fetch-site", b"sec-fetch-mode", b"authorization"])
+def test_what_says_who_asks_may_come_once(name: bytes) -> None:
+    assert asked("GET", OWN, [(name, b"1"), (b"a", b"1"), (name, b"1")]).is_ambiguous
+    assert not asked("GET", OWN, [(name, b"1"), (b"a", b"1"), (b"a", b"1")]).is_ambiguous
+
+
+def test_all_cookie_headers_are_looked_at() -> None:
+    found = asked("GET", OWN, [(b"cookie", b"a=1"), (b"cookie", b"b=2")])
+    assert list(found.cookies) == [(b"cookie", b"a=1"), (b"cookie", b"b=2")] and not found.is_ambiguous

@@ -24,6 +24,7 @@ ALL = ThreadOptions(
     persona=("soul.md",),
     system_prompt="be brief",
     retry_broken_streams=False,
+    preview_port=3000,
 )
 
 

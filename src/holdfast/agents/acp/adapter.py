@@ -212,7 +212,7 @@ class AcpAgent(Agent):
         return note
 
     def _is_missing(self, error: AcpError) -> bool:
-        """Whether the error means that the agent certainly does not have the conversation."""
+        """Say whether the error means that the agent certainly does not have the conversation."""
         if isinstance(error.error, dict) and error.error.get("code") == RESOURCE_NOT_FOUND:
             return True
         missing = self._preset.missing

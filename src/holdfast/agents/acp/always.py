@@ -34,7 +34,7 @@ class Always:
             await write_file(self._place, path, json.dumps({"turn": turn, "number": asked.number}).encode())
 
     async def covers(self, asked: PermissionRequest, line: int) -> bool:
-        """Whether the question in that line was allowed before, by the answer to another question."""
+        """Say whether the question in that line was allowed before, by the answer to another question."""
         path = await self._path(asked)
         if path is None:
             return False
@@ -48,7 +48,7 @@ class Always:
         return False
 
     async def _path(self, asked: PermissionRequest) -> str | None:
-        """The path of the note; None if no rule says that this must be asked."""
+        """Return the path of the note; None if no rule says that this must be asked."""
         rule = find(self._place.brief.permissions, asked.tool, asked.argument)
         if rule is None or rule.action is not Action.ASK:
             return None

@@ -46,7 +46,7 @@ def _opencode_provider(setting: AcpSetting, name: str, models: list[Model]) -> M
 
 
 def _wire_of(models: list[Model]) -> Wire:
-    """The wire format for the models of a provider: that of the first, the most common format before others."""
+    """Return the wire format for the models of a provider: that of the first, the most common format before others."""
     return next(wire for wire in EVERY_WIRE if wire in models[0].wires)
 
 
@@ -58,7 +58,7 @@ def codex_environment(setting: AcpSetting) -> Environment:
 
 
 def codex_files(setting: AcpSetting) -> Files:
-    """The files of Codex. Its own sandbox is off: it does not work inside ours, and is not needed there."""
+    """Return the files of Codex. Its own sandbox is off: it does not work inside ours, and is not needed there."""
     provider = setting.model.provider
     lines = [
         f"model = {json.dumps(setting.model.name)}",
@@ -136,7 +136,7 @@ def claude_environment(setting: AcpSetting) -> Environment:
 
 
 def claude_files(setting: AcpSetting) -> Files:
-    """The files of Claude. By itself it allows some commands; with rules it must ask for all."""
+    """Return the files of Claude. By itself it allows some commands; with rules it must ask for all."""
     tools = ["Bash", "Read", "Edit", "Write", "NotebookEdit", "Glob", "Grep", "WebFetch", "WebSearch", "Task", "Skill"]
     settings = {"permissions": {"ask": tools}} if setting.asks else {}
     return {"settings.json": json.dumps(settings).encode(), **rules_file(setting, "CLAUDE.md")}
@@ -184,6 +184,6 @@ async def put_gemini_record_aside(place: Place, home: str, conversation: str) ->
 
 
 def rules_file(setting: AcpSetting, name: str) -> Files:
-    """The operator's rules, in the file where the agent looks for its user's own."""
+    """Return the operator's rules, in the file where the agent looks for its user's own."""
     text = setting.brief.system_prompt
     return {name: text.encode()} if text else {}

@@ -101,7 +101,7 @@ class AcpMapper:
         ]
 
     def feed(self, told: JsonObject) -> list[Step]:
-        """The steps of this turn in a line of the agent; often none."""
+        """Return the steps of this turn in a line of the agent; often none."""
         if told in (BROKE, CUT, WENT_ON):
             self._broke = told == BROKE
             self._cut = self._cut or (told == CUT and bool(self._run))
@@ -118,7 +118,7 @@ class AcpMapper:
         return [] if update is None else list(self._update(update))
 
     def finish(self, ended: Ended) -> list[TurnEvent]:
-        """The turn's last events."""
+        """Return the turn's last events."""
         events: list[TurnEvent] = []
         for tool in self._tools.values():
             if not tool.over:

@@ -28,7 +28,7 @@ def new_id() -> str:
 
 
 def ping(id: str) -> bytes:
-    """A request that every agent answers at once: that it does not know this method."""
+    """Return a request that every agent answers at once: that it does not know this method."""
     return request(id, "_holdfast/ping", {})
 
 
@@ -59,7 +59,7 @@ def is_answer(told: JsonObject, id: Id) -> bool:
 
 
 def request_of(told: JsonObject) -> tuple[Id, str, JsonObject] | None:
-    """The agent's request to us in this line, if it is one."""
+    """Return the agent's request to us in this line, if it is one."""
     match told:
         case {"id": str() | int() as id, "method": str(method)}:
             params = told.get("params")
@@ -68,7 +68,7 @@ def request_of(told: JsonObject) -> tuple[Id, str, JsonObject] | None:
 
 
 def update_of(told: JsonObject, conversation: str) -> JsonObject | None:
-    """The agent's update about this conversation in this line, if it is one."""
+    """Return the agent's update about this conversation in this line, if it is one."""
     match told:
         case {"method": "session/update", "params": {"sessionId": str(name), "update": dict(update)}}:
             return update if name == conversation else None
@@ -76,7 +76,7 @@ def update_of(told: JsonObject, conversation: str) -> JsonObject | None:
 
 
 def canceled_request(told: JsonObject) -> Id | None:
-    """The id of the request that the agent withdraws in this line, if it does."""
+    """Return the id of the request that the agent withdraws in this line, if it does."""
     match told:
         case {"method": "$/cancel_request", "params": {"requestId": str() | int() as id}}:
             return id
@@ -84,7 +84,7 @@ def canceled_request(told: JsonObject) -> Id | None:
 
 
 def explain(error: object) -> str:
-    """The most useful message in an error of the agent."""
+    """Return the most useful message in an error of the agent."""
     if not isinstance(error, dict):
         return str(error)
     data = error.get("data")

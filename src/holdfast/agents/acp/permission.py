@@ -37,7 +37,7 @@ class PermissionRequest:
         return [{"id": name, "label": label} for name, label in _LABELS.items()]
 
     def outcome(self, answer: str) -> JsonObject:
-        """The result for the agent. Only a clear yes counts as yes."""
+        """Return the result for the agent. Only a clear yes counts as yes."""
         if answer == CANCELED:
             return {"outcome": {"outcome": "cancelled"}}
         for wanted in _YES if answer in (ALLOW, ALLOW_ALWAYS) else _NO:

@@ -31,7 +31,7 @@ class Position:
         return Cursor(f"{self.line}:{self.events}:{','.join(str(one) for one in sorted(self.closed))}")
 
     def has(self, line: int, event: int) -> bool:
-        """Whether this event of this line was read."""
+        """Say whether this event of this line was read."""
         return line < self.line or (line == self.line and event < self.events)
 
 

@@ -113,7 +113,7 @@ class AcpTool:
 
 
 def _text_of(content: object) -> str | None:
-    """The text of a content; None if there is none. Changes of files do not count as text."""
+    """Return the text of a content; None if there is none. Changes of files do not count as text."""
     if not isinstance(content, list):
         return None
     texts = []
@@ -125,7 +125,7 @@ def _text_of(content: object) -> str | None:
 
 
 def _raw(raw: object) -> tuple[str | None, int | None]:
-    """The output and the exit code in a raw output."""
+    """Return the output and the exit code in a raw output."""
     match raw:
         case str():
             return raw, None
@@ -164,7 +164,7 @@ def _first(given: JsonObject, names: tuple[str, ...]) -> str:
 
 
 def shown(given: JsonObject, most: int = 32 << 10) -> JsonObject:
-    """A tool's input for an event, shortened if it is longer than ``most``."""
+    """Return a tool's input for an event, shortened if it is longer than ``most``."""
     if len(json.dumps(given)) <= most:
         return given
     return {key: value[:1000] if isinstance(value, str) else "…" for key, value in given.items()}

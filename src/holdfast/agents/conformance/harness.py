@@ -27,7 +27,7 @@ class Wishes:
         return f"say {text}"
 
     def run(self, command: str) -> str | None:
-        """A tool call. Commands are ``echo``, ``sleep`` and ``exit``, which the fake's shell knows too."""
+        """Wish for a tool call. Commands are ``echo``, ``sleep`` and ``exit``, which the fake's shell knows too."""
         return f"run {command}"
 
     def write(self, path: str, text: str) -> str | None:
@@ -58,11 +58,11 @@ class Wishes:
         return "attachments"
 
     def crash(self) -> str | None:
-        """The agent's process dies at once."""
+        """Make a wish at which the agent's process dies at once."""
         return "crash"
 
     def hang(self) -> str | None:
-        """The agent's process stands still for ever, and answers nobody."""
+        """Make a wish at which the agent's process stands still for ever, and answers nobody."""
         return "hang"
 
     def noise(self) -> str | None:
@@ -95,7 +95,7 @@ class Harness(ABC):
 
     @abstractmethod
     def make_agent(self) -> Agent:
-        """An adapter. Each call is as if another daemon had been started."""
+        """Return an adapter. Each call is as if another daemon had been started."""
 
     def make_impatient_agent(self) -> Agent:
         """The same with short deadlines, for an agent that is known not to answer: else a test waits for them all."""
@@ -103,11 +103,11 @@ class Harness(ABC):
 
     @abstractmethod
     async def new_session(self) -> Place:
-        """A new sandbox, and in it the default channel."""
+        """Return a new sandbox, and in it the default channel."""
 
     @abstractmethod
     def home(self, place: Place) -> str:
-        """A directory in the sandbox for the tests' files."""
+        """Return a directory in the sandbox for the tests' files."""
 
     @abstractmethod
     async def write_file(self, place: Place, path: str, data: bytes) -> None: ...
@@ -143,7 +143,7 @@ class ConversationUnderTest:
     conversation: ConversationId
 
     def another_daemon(self) -> "ConversationUnderTest":
-        """The same conversation, as the next daemon sees it."""
+        """Return the same conversation, as the next daemon sees it."""
         return ConversationUnderTest(self.harness, self.harness.make_agent(), self.place, self.conversation)
 
     def path(self, name: str) -> str:
@@ -162,16 +162,16 @@ class ConversationUnderTest:
         return self.agent.events(self.place, self.conversation, prompt_id, after)
 
     async def read(self, prompt_id: str, after: Cursor = START) -> list[AgentEvent]:
-        """The rest of its turn, to the end."""
+        """Return the rest of its turn, to the end."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return [told async for told in self.events(prompt_id, after)]
 
     async def turn(self, *lines: str | None) -> list[AgentEvent]:
-        """A whole turn."""
+        """Have a whole turn, and return its events."""
         return await self.read(await self.prompt(*lines))
 
     async def read_until(self, prompt_id: str, kind: Kind) -> AgentEvent:
-        """The first event of this kind; then the reader goes away."""
+        """Return the first event of this kind; then the reader goes away."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             async with contextlib.aclosing(self.events(prompt_id)) as events:
                 async for told in events:
@@ -180,11 +180,11 @@ class ConversationUnderTest:
         raise AssertionError(f"the turn ended without any {kind.value}")
 
     async def dies(self, *lines: str | None, prompt_id: str | None = None) -> str:
-        """A turn in whose middle, after these lines, the agent's process dies; returns the prompt's id."""
+        """Begin a turn in whose middle, after these lines, the agent's process dies; return the prompt's id."""
         return await self._falls(self.harness.wishes.crash(), self.harness.kill_agent, lines, prompt_id)
 
     async def hangs(self, *lines: str | None) -> str:
-        """The same; the process lives on, and does nothing any more."""
+        """Do the same; the process lives on, and does nothing any more."""
         return await self._falls(self.harness.wishes.hang(), self.harness.hang_agent, lines, None)
 
     async def _falls(
@@ -258,23 +258,23 @@ async def _left_over(agent: Agent, place: Place, conversation: ConversationId | 
 
 
 def script(*lines: str | None) -> str:
-    """A prompt of these wishes; skips the test if one of them cannot be had."""
+    """Return a prompt of these wishes; skips the test if one of them cannot be had."""
     need_wish(*lines)
     return "\n".join(line for line in lines if line is not None)
 
 
 def data_of(turn: Sequence[AgentEvent], kind: Kind) -> list[Mapping[str, object]]:
-    """The data of a turn's events of one kind."""
+    """Return the data of a turn's events of one kind."""
     return [told.event.data for told in turn if told.event.kind is kind]
 
 
 def text_of(turn: Sequence[AgentEvent]) -> str:
-    """The answer: all deltas that are no thoughts."""
+    """Return the answer: all deltas that are no thoughts."""
     return "".join(str(data["text"]) for data in data_of(turn, Kind.TEXT_DELTA) if not data.get("thought"))
 
 
 def reason_of(turn: Sequence[AgentEvent]) -> StopReason:
-    """How a turn ended; it must say so once, in its last event."""
+    """Return how a turn ended; it must say so once, in its last event."""
     ends = [told.event for told in turn if told.event.kind is Kind.FINALIZE]
     assert len(ends) == 1, f"a turn ends once, not {len(ends)} times"
     assert turn[-1].event is ends[0], f"after its end came {turn[-1].event}"
@@ -292,7 +292,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> Non
 
 
 async def raises(kind: type[HoldfastError], call: Awaitable[object]) -> HoldfastError:
-    """The error of this kind that a call ends with."""
+    """Check that a call ends with an error of this kind, and return it."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await call

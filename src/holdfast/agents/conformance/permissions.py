@@ -81,7 +81,7 @@ def need_asking(harness: Harness) -> None:
 
 
 async def _asked(harness: Harness, one: ConversationUnderTest, name: str = "may-i") -> tuple[str, str]:
-    """The prompt's id and the question's."""
+    """Return the prompt's id and the question's."""
     path = one.path(name)
     prompt_id = await one.prompt(harness.wishes.run(f"touch {path}"), harness.wishes.say("on I go"))
     question = (await one.read_until(prompt_id, Kind.QUESTION)).event.data

@@ -127,7 +127,7 @@ class FakeAgentWorld:
     # -- what the adapter does -----------------------------------------------------------------------------------------
 
     def homes(self) -> list[FakeHome]:
-        """The agents in sandboxes that exist."""
+        """Return the agents in sandboxes that exist."""
         return [home for (id, _), home in self._homes.items() if self.machines.sandboxes.get(id) is home.sandbox]
 
     def home(self, session_id: str, channel: str) -> FakeHome:

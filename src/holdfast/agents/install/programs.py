@@ -28,7 +28,7 @@ _PACKAGES: Final[Mapping[str, str]] = {
 
 
 def programs_of(names: Iterable[str]) -> list[str]:
-    """The programs of these agents, and of those behind them. Raises ``BadInput`` for a name that is none."""
+    """Return the programs of these agents, and of those behind them. Raises ``BadInput`` for a name that is none."""
     found: set[str] = set()
     for name in names:
         if name != EVERY and name not in NAMES:
@@ -45,7 +45,7 @@ def node_version() -> str:
 
 
 def manifest(programs: Iterable[str]) -> dict[str, Any]:
-    """A package.json with the pinned packages of these programs."""
+    """Return a package.json with the pinned packages of these programs."""
     whole: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
     wanted = {_PACKAGES[program] for program in programs}
     pinned = {name: version for name, version in whole["dependencies"].items() if name in wanted}
@@ -53,25 +53,25 @@ def manifest(programs: Iterable[str]) -> dict[str, Any]:
 
 
 def lock_file(programs: Iterable[str]) -> dict[str, Any]:
-    """The lock file for that package.json. It lists all packages, but npm ignores those that are not needed."""
+    """Return the lock file for that package.json. It lists all packages, but npm ignores those that are not needed."""
     whole: dict[str, Any] = json.loads((FOLDER / "package-lock.json").read_text())
     whole["packages"][""]["dependencies"] = manifest(programs)["dependencies"]
     return whole
 
 
 def installed(prefix: Path) -> list[str]:
-    """The programs that are installed, in any version."""
+    """Return the programs that are installed, in any version."""
     return sorted(program for program in _PACKAGES if os.access(prefix / "bin" / program, os.X_OK))
 
 
 def are_there(prefix: Path, programs: Iterable[str]) -> bool:
-    """Whether all of these are installed in the pinned versions. The lock file is installed together with its
+    """Say whether all of these are installed in the pinned versions. The lock file is installed together with its
     packages."""
     return set(programs) <= set(installed(prefix)) and is_current(prefix)
 
 
 def is_current(prefix: Path) -> bool:
-    """Whether the installed versions are the pinned ones."""
+    """Say whether the installed versions are the pinned ones."""
     try:
         packages = json.loads((prefix / "package-lock.json").read_text())["packages"]
     except (OSError, ValueError, KeyError):

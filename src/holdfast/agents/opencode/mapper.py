@@ -53,7 +53,7 @@ class OpenCodeMapper:
     """The parts of the answer that the latest call to the model has produced; a retry discards them."""
 
     def feed(self, record: JsonObject) -> list[TurnEvent]:
-        """The events of a line; none if it is unknown or invalid, or comes after the end."""
+        """Return the events of a line; none if it is unknown or invalid, or comes after the end."""
         if self.ended:
             return []
         match record:
@@ -82,7 +82,7 @@ class OpenCodeMapper:
         return self._aside(record)
 
     def _aside(self, record: JsonObject) -> list[TurnEvent]:
-        """The events of less important lines."""
+        """Return the events of less important lines."""
         match record:
             case {"type": "ended"}:
                 error = _object(record.get("error"))
@@ -201,7 +201,7 @@ def decision(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -
 
 
 def grants(rules: Sequence[Rule], permission: str, arguments: Sequence[str]) -> set[Grant]:
-    """The grants of an "allow always": each rule because of which the person was asked."""
+    """Return the grants of an "allow always": each rule because of which the person was asked."""
     kind = kind_of(permission)
     found = [find(rules, kind, argument) for argument in _looked_at(permission, arguments)]
     return {(str(rule), kind) for rule in found if rule is not None and rule.action is Action.ASK}
@@ -222,7 +222,7 @@ def _looked_at(permission: str, arguments: Sequence[str]) -> Sequence[str]:
 
 
 def wanted_by(record: JsonObject) -> tuple[str, list[str]]:
-    """The subject of a permission request: OpenCode's name of the permission, and its arguments."""
+    """Return the subject of a permission request: OpenCode's name of the permission, and its arguments."""
     return str(record.get("permission")), _arguments(record)
 
 
@@ -233,7 +233,7 @@ def _arguments(record: JsonObject) -> list[str]:
 
 
 def _named(record: JsonObject) -> list[str]:
-    """The whole argument; ``patterns`` has its parts, for example each command of a line."""
+    """Return the whole argument; ``patterns`` has its parts, for example each command of a line."""
     metadata = _object(record.get("metadata")) or {}
     return [value for value in (metadata.get(key) for key in ("command", "filepath", "url")) if isinstance(value, str)]
 
@@ -251,7 +251,7 @@ def _failed(code: str, message: str, **more: object) -> dict[str, object]:
 
 
 def _answer_of(answers: object) -> str:
-    """The answer to a question of the agent: labels, or the user's text; empty if there was none."""
+    """Return the answer to a question of the agent: labels, or the user's text; empty if there was none."""
     if not isinstance(answers, list):
         return ""
     lists = [one for one in answers if isinstance(one, list)]

@@ -29,7 +29,7 @@ class PromptRequest:
     content: Mapping[str, object]
 
     def contains(self, offer: str) -> bool:
-        """Whether this request contains the offer of models. A command has no field for it, so the next prompt has
+        """Say whether this request contains the offer of models. A command has no field for it, so the next prompt has
         it."""
         return bool(offer) and "parts" in self.content
 

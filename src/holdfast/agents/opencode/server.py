@@ -111,7 +111,7 @@ class Servers:
 
 
 def basic(password: str) -> str:
-    """The value of the ``Authorization`` header."""
+    """Return the value of the ``Authorization`` header."""
     return "Basic " + base64.b64encode(f"{USER}:{password}".encode()).decode()
 
 

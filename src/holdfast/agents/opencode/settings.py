@@ -76,7 +76,7 @@ def launch(place: Place, directory: str) -> Launch:
 
 
 def common_environment(directory: str, *, only_ours: bool) -> Mapping[str, str]:
-    """The environment of every OpenCode, whichever way it is talked to; ``directory`` is for its own files.
+    """Return the environment of every OpenCode, whichever way it is talked to; ``directory`` is for its own files.
 
     With ``only_ours``, a repository's own configuration is ignored, because it could allow everything.
     """
@@ -90,7 +90,7 @@ def common_environment(directory: str, *, only_ours: bool) -> Mapping[str, str]:
 
 
 def common_config(model: str, brief: Brief, rules: str, *, only_ours: bool) -> Mapping[str, object]:
-    """The configuration of every OpenCode; ``rules`` is the file with the system prompt."""
+    """Return the configuration of every OpenCode; ``rules`` is the file with the system prompt."""
     return {
         "model": model,
         "small_model": model,
@@ -133,7 +133,7 @@ def _providers(models: Sequence[Model], key: str) -> dict[str, object]:
 
 
 def entry_of(model: Model) -> Mapping[str, object]:
-    """A model in the configuration. Without its modalities OpenCode shows it a text in place of each image."""
+    """Return a model in the configuration. Without its modalities OpenCode shows it a text in place of each image."""
     limit = {"context": model.context_tokens, "output": model.output_tokens}
     modalities = {"input": ["text", *(["image"] if model.images else [])], "output": ["text"]}
     about = {"attachment": model.images, "modalities": modalities}
@@ -155,7 +155,7 @@ def name_of(model: Model) -> str:
 
 
 def model_of(brief: Brief, wanted: str | None) -> Model:
-    """The model with this id, or the first that OpenCode can use."""
+    """Return the model with this id, or the first that OpenCode can use."""
     offered = usable(brief)
     if not offered:
         raise AgentWithoutModel(
@@ -170,6 +170,6 @@ def usable(brief: Brief) -> Sequence[Model]:
 
 
 def model_fields(brief: Brief, wanted: str | None) -> Mapping[str, str]:
-    """The fields that name the model in a prompt."""
+    """Return the fields that name the model in a prompt."""
     model = model_of(brief, wanted)
     return {"providerID": _provider(model), "modelID": model.name}

@@ -265,6 +265,6 @@ class PiAgent(Agent):
 
 
 def _name(kind: str, conversation: ConversationId, prompt_id: str) -> str:
-    """A name for a command, and for files, made from any id."""
+    """Return a name for a command, and for files, made from any id."""
     told = f"{conversation}\n{prompt_id}".encode("utf-8", "surrogatepass")
     return f"{kind}-{hashlib.sha256(told).hexdigest()[:32]}"

@@ -59,7 +59,7 @@ def config(brief: Brief, directory: str, channel_tag: str) -> PiConfig:
 
 
 def spoken(models: Sequence[Model]) -> list[tuple[Model, Wire]]:
-    """The models that pi can use, each with its wire format."""
+    """Return the models that pi can use, each with its wire format."""
     found = [(model, wire) for model in models if (wire := _wire(model)) is not None]
     if not found:
         raise AgentWithoutModel(
@@ -74,7 +74,7 @@ def _wire(model: Model) -> Wire | None:
 
 
 def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[str, object]:
-    """The content of models.json, by provider. Each model has its own base URL and wire format, since they may
+    """Return the content of models.json, by provider. Each model has its own base URL and wire format, since they may
     differ."""
     providers: dict[str, dict[str, object]] = {}
     for model, wire in models:
@@ -90,7 +90,7 @@ def _models(models: Sequence[tuple[Model, Wire]], channel_tag: str) -> Mapping[s
 
 
 def entry_of(model: Model) -> Mapping[str, object]:
-    """A model in models.json."""
+    """Return a model in models.json."""
     sees = ["text", *(["image"] if model.images else [])]
     limits = {"contextWindow": model.context_tokens, "maxTokens": model.output_tokens}
     return {"id": model.name, "input": sees, **limits}

@@ -106,7 +106,7 @@ def needed(rules: Sequence[Rule]) -> bool:
 
 
 def source(rules: Sequence[Rule]) -> str:
-    """The extension for these rules, as JavaScript."""
+    """Return the extension for these rules, as JavaScript."""
     return _SOURCE.lstrip() % {
         "rules": json.dumps([[rule.action.value, rule.tool, rule.argument] for rule in rules]),
         "options": json.dumps([option["id"] for option in OPTIONS]),

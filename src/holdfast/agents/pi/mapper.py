@@ -98,7 +98,7 @@ class PiMapper:
         return []
 
     def died(self) -> list[TurnEvent]:
-        """The last events of a turn whose process is gone."""
+        """Return the last events of a turn whose process is gone."""
         self._stop, self._error, self._aborted = "error", "the agent's process ended in the middle of the turn", False
         return [] if self.ended else [*self._begin(), *self._end("agent_down")]
 
@@ -223,7 +223,7 @@ def _text(result: JsonObject) -> str:
 
 
 def _short(args: JsonObject) -> JsonObject:
-    """The arguments of a tool call, shortened: a whole file's content does not belong into an event."""
+    """Return the arguments of a tool call, shortened: a whole file's content does not belong into an event."""
     return {
         key: f"{value[:_LONG]}…" if isinstance(value, str) and len(value) > _LONG else value
         for key, value in args.items()

@@ -17,7 +17,7 @@ _USAGE = {**_NOTHING, "totalTokens": 0, "cost": {**_NOTHING, "total": 0}}
 
 
 def new_file(conversation: uuid.UUID, workdir: str, history: Sequence[PastMessage], provider: str, model: str) -> bytes:
-    """The content of the file. The agent's messages are attributed to ``model``."""
+    """Return the content of the file. The agent's messages are attributed to ``model``."""
     now = time.time()
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(now))
     lines: list[dict[str, object]] = [

@@ -69,12 +69,12 @@ def _order(cursor: Cursor) -> tuple[int, int, int]:
 
 
 def after_cursor(known: Sequence[AgentEvent], cursor: Cursor) -> list[AgentEvent]:
-    """The recorded events after that cursor."""
+    """Return the recorded events after that cursor."""
     return [told for told in known if not cursor or _order(told.cursor) > _order(cursor)]
 
 
 def ending(known: Sequence[AgentEvent], reason: StopReason, message_id: str) -> list[AgentEvent]:
-    """The last events of a turn whose server died: they close all questions and tools that are open."""
+    """Return the last events of a turn whose server died: they close all questions and tools that are open."""
     tools: dict[object, TurnEvent] = {}
     questions: dict[object, TurnEvent] = {}
     for told in known:

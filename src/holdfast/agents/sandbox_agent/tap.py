@@ -83,7 +83,7 @@ async def read_tapped(place: Place, server_process_id: str, after: int, before: 
 
 
 def number_of(event: ServerSentEvent) -> int:
-    """The number of an event, counted from 1; 0 if it has none."""
+    """Return the number of an event, counted from 1; 0 if it has none."""
     return int(event.id) if event.id.isascii() and event.id.isdigit() else 0
 
 

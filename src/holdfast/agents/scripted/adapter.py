@@ -182,7 +182,7 @@ def _check(conversation: ConversationId) -> None:
 
 
 def _name(prompt_id: str) -> str:
-    """A file name for any id."""
+    """Return a file name for any id."""
     if _SAFE.fullmatch(prompt_id):
         return prompt_id
     return f"x-{hashlib.sha256(prompt_id.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -22,7 +22,7 @@ _MARK = re.compile(r"holdfast-scripted:([0-9a-f]{16}):([0-9]{1,9})$")
 
 @functools.cache
 def program() -> bytes:
-    """An archive that Python imports from; not compressed, since the runtime bundle's Python cannot unpack."""
+    """Return an archive that Python imports from; not compressed, since the runtime bundle's Python cannot unpack."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for parent in _PARENTS:
@@ -38,18 +38,18 @@ def program_name() -> str:
 
 
 def mark(channel: str, generation: int) -> str:
-    """The mark by which an agent's process is found in the list of processes; the newest generation counts."""
+    """Return the mark by which an agent's process is found in the list of processes; the newest generation counts."""
     return f"holdfast-scripted:{channel_tag(channel)}:{generation}"
 
 
 def generation_of(command: str, channel: str) -> int | None:
-    """The generation of the agent that was started by this command line; None if it is none of this channel."""
+    """Return the generation of the agent that was started by this command line; None if it is none of this channel."""
     found = _MARK.search(command)
     return int(found[2]) if found and found[1] == channel_tag(channel) else None
 
 
 def start_line(archive: str, home: str, mark: str) -> str:
-    """The command line for bash: it uses the runtime bundle's Python, or else the image's own."""
+    """Return the command line for bash: it uses the runtime bundle's Python, or else the image's own."""
     code = f"import sys; sys.path.insert(0, {archive!r}); from {_MODULE} import main; main()"
     python = f"-I -S -X frozen_modules=on -c {shlex.quote(code)} {shlex.quote(home)} {mark}"
     bundle = "/.holdfast"

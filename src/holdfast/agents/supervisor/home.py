@@ -57,12 +57,12 @@ async def _probe(place: Place, key: str) -> ProcessView:
 
 
 def agent_directory(root: str, agent: str, channel: str) -> str:
-    """The directory of one agent in one channel: for its configuration, its conversations and our journal."""
+    """Return the directory of one agent in one channel: for its configuration, its conversations and our journal."""
     return f"{root}/{agent}/{channel_tag(channel)}"
 
 
 def file_name(text: str) -> str:
-    """A file name for any text, such as an id that somebody else has made."""
+    """Return a file name for any text, such as an id that somebody else has made."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
@@ -80,7 +80,7 @@ async def read_file(place: Place, path: str, start: int = 0, most: int = MOST_LO
 
 
 async def is_there(place: Place, path: str) -> bool:
-    """Whether there is a file, or anything else, at this path."""
+    """Say whether there is a file, or anything else, at this path."""
     try:
         await place.sandbox.files.stat(place.session_id, path, follow=False)
     except FileMissing:

@@ -83,7 +83,7 @@ class Journal:
 
     @staticmethod
     def name(*key: str) -> str:
-        """The file name of a note: only letters and digits, whatever the key contains."""
+        """Return the file name of a note: only letters and digits, whatever the key contains."""
         return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:40]
 
     async def find(self, place: Place, *key: str) -> Delivery | None:
@@ -170,7 +170,7 @@ async def write_line(agent: str, place: Place, process_id: str, line: bytes) -> 
 
 
 def stdin_lock(agent: str, place: Place) -> asyncio.Lock:
-    """The lock on one agent's stdin, shared by all adapters of this daemon."""
+    """Return the lock on one agent's stdin, shared by all adapters of this daemon."""
     return _LOCKS.of((agent, place.session_id, place.channel))
 
 

@@ -45,7 +45,7 @@ class Launch:
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
     def command(self, tag: str, generation: int) -> str:
-        """The command line for bash. The mark in it does nothing; it is for finding the process in a list."""
+        """Return the command line for bash. The mark in it does nothing; it is for finding the process in a list."""
         return (
             f"{mark(self.agent, tag, generation, self.digest)} "
             f'export PATH={AGENT_BIN}:"$PATH"; exec {shlex.join(self.argv)}'
@@ -65,6 +65,6 @@ def mark(agent: str, tag: str, generation: int, digest: str) -> str:
 
 
 def mark_of(command: str) -> LaunchMark | None:
-    """The mark in this command line; None if it did not start an agent."""
+    """Return the mark in this command line; None if it did not start an agent."""
     found = _MARK.search(command)
     return LaunchMark(found[1], found[2], int(found[3]), found[4]) if found else None

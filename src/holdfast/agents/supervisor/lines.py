@@ -111,7 +111,7 @@ async def lines_of(lines: Lines, chunk: Chunk) -> AsyncGenerator[OutputLine]:
 
 
 def notices_in(stderr: bytes) -> Iterator[tuple[JsonObject, int, int]]:
-    """The runner's notices in a piece of stderr, each with its start and end."""
+    """Yield the runner's notices in a piece of stderr, each with its start and end."""
     for found in _NOTICE.finditer(stderr):
         yield _NOTICES[found.group()], found.start(), found.end()
 

@@ -51,7 +51,7 @@ def pick(agent: str, models: Sequence[Model], wanted: str | None) -> Model:
 
 
 def offer_events(offer: object) -> list[TurnEvent]:
-    """The events of an offer in a note; none if the note has no valid offer."""
+    """Return the events of an offer in a note; none if the note has no valid offer."""
     told = parse(offer.encode()) if isinstance(offer, str) else None
     match told:
         case {"models": list(models), "current": str(current)}:

@@ -21,7 +21,7 @@ _SPEAKERS = {"user": "User", "agent": "You"}
 
 
 def preamble(history: Sequence[PastMessage], end: str = FOLLOWS) -> str:
-    """The text of ``history``; empty if there is none."""
+    """Return the text of ``history``; empty if there is none."""
     lines: list[str] = []
     room = MOST_CHARACTERS
     for message in reversed(history):

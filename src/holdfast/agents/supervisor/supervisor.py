@@ -88,7 +88,7 @@ class Supervisor:
         return home.agent_directory(await self._roots.find(place), self.agent, place.channel)
 
     def journal(self, kind: str) -> Journal:
-        """The journal of this kind; always the same object, because it has a memory."""
+        """Return the journal of this kind; always the same object, because it has a memory."""
         if kind not in self._journals:
             self._journals[kind] = Journal(self.agent, kind, self.directory)
         return self._journals[kind]
@@ -143,7 +143,7 @@ class Supervisor:
             return await self._start_new(place, launch, ready, 1 if found is None else found.generation + 1)
 
     async def _answers(self, place: Place, found: AgentProcess, alive: Handshake) -> bool:
-        """Whether the process answers. It gets more time than in ``health``, because a busy process must not be
+        """Say whether the process answers. It gets more time than in ``health``, because a busy process must not be
         ended."""
         seconds = self.timeouts.hung if place.in_turn else max(self.timeouts.health, self.timeouts.hung / 4)
         try:
@@ -294,7 +294,7 @@ class Supervisor:
 
 
 def _may_stay(found: AgentProcess, place: Place, launch: Launch) -> bool:
-    """Whether the process has the wanted configuration, or is in a turn, which must end first."""
+    """Say whether the process has the wanted configuration, or is in a turn, which must end first."""
     return place.in_turn or found.digest == launch.digest
 
 

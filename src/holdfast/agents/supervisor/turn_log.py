@@ -35,7 +35,7 @@ class TurnLog(ABC):
 
     @abstractmethod
     def events_of(self, record: JsonObject, start: int) -> Sequence[AgentEvent]:
-        """The events of the line that begins at ``start`` and ends at ``position``."""
+        """Return the events of the line that begins at ``start`` and ends at ``position``."""
 
     async def rest(self) -> list[AgentEvent]:
         """Read the rest of the file. A line that is not complete yet is left for later."""

@@ -63,7 +63,7 @@ def _both(one: Need, other: Need) -> Need:
 
 
 def routes_of(app: FastAPI) -> Iterator[str]:
-    """Every route by method and path; a WebSocket as ``WS``, what is no route at all (a mount) as ``ANY``."""
+    """Yield every route by method and path; a WebSocket as ``WS``, what is no route at all (a mount) as ``ANY``."""
     for context in iter_route_contexts(app.routes):
         route = context.original_route
         if isinstance(route, Route):

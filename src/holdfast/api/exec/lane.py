@@ -48,14 +48,10 @@ class ExecLane:
         scope["path_params"] = {"session_id": match[1]}
         try:
             body = await _read(receive)
-        except HoldfastError as error:
-            await holdfast_reply(scope, error)(scope, receive, send)
-            return
-        command = _command(body)
-        if command is None:
-            await self._app(scope, once_more(body, receive), send)
-            return
-        try:
+            command = _command(body)
+            if command is None:
+                await self._app(scope, once_more(body, receive), send)
+                return
             answer = await routes.exec_json(self._service, match[1], command, _idempotency_key(scope))
         except HoldfastError as error:
             await holdfast_reply(scope, error)(scope, receive, send)
@@ -94,13 +90,8 @@ def _command(body: bytes) -> ExecIn | None:
 
 
 async def _read(receive: Receive) -> bytes:
+    """Read the body, which the limit of bodies has put together: it stands before this."""
     message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        return bytes(message.get("body", b""))
-    parts = []
-    while message["type"] == "http.request":
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(parts)
-        message = await receive()
-    raise ClientDisconnect
+    if message["type"] != "http.request":
+        raise ClientDisconnect
+    return bytes(message["body"])

@@ -2,10 +2,11 @@
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Query
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from holdfast.api.exec.models import ExecEnd, ExecIn, ExecOut
@@ -16,6 +17,8 @@ from holdfast.api.wire.routes import IN_SESSION, READ, SESSION, USE, Routes
 from holdfast.api.wire.sse import EventStream, ServerEvent
 from holdfast.sessions.use.execs import Execs
 from holdfast.sessions.use.follow import Attached, Chunk
+
+T = TypeVar("T")
 
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -50,7 +53,8 @@ def router(commands: Execs) -> Routes:
         …/exec/{exec_id}/stream?offset=N.
         """
         exec_id = await commands.start(session_id, await body.request(), idempotency_key=key)
-        return await EventStream.begin(_events(commands, session_id, exec_id, 0))
+        followed = commands.follow(session_id, exec_id, offset=0)
+        return await EventStream.begin(events_of(followed, {"exec_id": exec_id}, ExecEnd.of))
 
     @routes.get(
         f"{SESSION}/exec/{{exec_id}}/stream", "Follow a command", scope=READ, fails=IN_SESSION, responses=EVENTS
@@ -60,8 +64,8 @@ def router(commands: Execs) -> Routes:
     ) -> Response:
         """Send a command's output from any offset that is still kept, also after its end and after a restart of the
         daemon."""
-        begin = where_to_begin(offset, last_event_id)
-        return await EventStream.begin(_events(commands, session_id, exec_id, begin))
+        followed = commands.follow(session_id, exec_id, offset=where_to_begin(offset, last_event_id))
+        return await EventStream.begin(events_of(followed, {"exec_id": exec_id}, ExecEnd.of))
 
     @routes.post(f"{SESSION}/exec/{{exec_id}}/cancel", "End a command", scope=USE, returns=ExecOut, fails=IN_SESSION)
     async def cancel_command(session_id: SessionId, exec_id: ExecId) -> Response:
@@ -75,14 +79,17 @@ def router(commands: Execs) -> Routes:
     return routes
 
 
-async def _events(commands: Execs, session_id: str, exec_id: str, offset: int) -> AsyncGenerator[ServerEvent, None]:
-    followed = commands.follow(session_id, exec_id, offset=offset)
+async def events_of(
+    followed: AsyncGenerator[Attached | Chunk | T, None], name: dict[str, str], end: Callable[[T], BaseModel]
+) -> AsyncGenerator[ServerEvent, None]:
+    """Tell of what is followed: ``started`` with its name, its output, and ``exit`` with what ``end`` makes of its
+    end."""
     async with contextlib.aclosing(followed):
         async for event in followed:
             match event:
                 case Attached():
-                    yield ServerEvent("started", json.dumps({"exec_id": exec_id}))
+                    yield ServerEvent("started", json.dumps(name))
                 case Chunk():
                     yield chunk_event(event)
                 case result:
-                    yield ServerEvent("exit", ExecEnd.of(result).model_dump_json())
+                    yield ServerEvent("exit", end(result).model_dump_json())

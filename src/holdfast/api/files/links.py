@@ -25,12 +25,12 @@ class FileLinks:
         self._is_key = is_key
 
     def make(self, session_id: str, path: str, method: str, expires: int, key_id: str) -> str:
-        """A token for ``open``; ``expires`` is Unix time, ``key_id`` the API key that asks for it."""
+        """Return a token for ``open``; ``expires`` is Unix time, ``key_id`` the API key that asks for it."""
         claim = f"{method}\n{expires}\n{key_id}\n{session_id}\n".encode() + path.encode("utf-8", "surrogateescape")
         return base64.urlsafe_b64encode(self._mac(claim) + claim).rstrip(b"=").decode()
 
     def open(self, token: str, method: str) -> tuple[str, str]:
-        """The session and the path that a token is for. Raises ``BadLink``."""
+        """Return the session and the path that a token is for. Raises ``BadLink``."""
         claim = self._checked(token)
         made_for, expires, key_id, session_id, path = claim.split(b"\n", 4)
         if int(expires) <= self._clock():

@@ -48,7 +48,7 @@ class FilePartReply(Response):
 
     @abstractmethod
     def opened(self) -> AbstractAsyncContextManager[OpenFile]:
-        """The file, for as long as it is being sent."""
+        """Return the file, for as long as it is being sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await while_connected(receive, self._answer(scope, receive, send))
@@ -84,7 +84,7 @@ def _head(file: OpenFile, part: ranges.FilePart) -> list[tuple[bytes, bytes]]:
 
 
 def attachment(path: str, suffix: str = "") -> str:
-    """A header that gives the file its name, whatever characters that has."""
+    """Return a header that gives the file its name, whatever characters that has."""
     name = (posixpath.basename(path.rstrip("/")) or "files") + suffix
     raw = name.encode("utf-8", "surrogateescape")
     plain = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\%' else "_" for byte in raw)

@@ -23,7 +23,7 @@ _SCHEMA: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_PA
 
 
 def check_path(value: object) -> str:
-    """The value itself. Raises ``ValueError`` unless it names a place in a sandbox."""
+    """Return the value itself. Raises ``ValueError`` unless it names a place in a sandbox."""
     if not isinstance(value, str):
         raise ValueError("must be a string")
     if not value.startswith("/"):

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from holdfast.api.edge.caller import CallerOf
+from holdfast.api.services import asked_at
 from holdfast.api.wire.common import SessionId, reply
 from holdfast.api.wire.models import Output
 from holdfast.api.wire.models import Request as Body
@@ -73,7 +74,7 @@ def router(links: Links, tunnels: Tunnels, visits: Visits, sessions: SessionServ
             session_id,
             label,
             caller,
-            asked_at=request.headers.get("host", ""),
+            asked_at=asked_at(request),
             ttl_seconds=body.ttl_seconds,
             public=body.public,
             name=body.name,

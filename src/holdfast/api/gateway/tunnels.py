@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from holdfast.api.gateway.links import TunnelName
+from holdfast.api.services import asked_at
 from holdfast.api.wire.common import SessionId, reply
 from holdfast.api.wire.models import Output
 from holdfast.api.wire.models import Request as Body
@@ -45,7 +46,7 @@ def router(tunnels: Tunnels, links: Links) -> Routes:
     routes = Routes("gateway")
 
     def out(row: TunnelRow, request: Request) -> TunnelOut:
-        url = links.address(row.session_id, row.name, request.headers.get("host", ""))
+        url = links.address(row.session_id, row.name, asked_at(request))
         return TunnelOut.of(row, url=url)
 
     @routes.post(

@@ -79,7 +79,7 @@ def add_examples(schema: dict[str, Any]) -> None:
 
 
 def _curl(verb: str, path: str, operation: Mapping[str, Any]) -> str:
-    """A command that can be pasted where ``$HOLDFAST_API_KEY`` is set."""
+    """Return a command that can be pasted where ``$HOLDFAST_API_KEY`` is set."""
     needed = [one["name"] for one in operation.get("parameters", ()) if one.get("required") and one["in"] == "query"]
     query = "&".join(f"{name}={_VALUES[name]}" for name in needed)
     target = f"{ORIGIN}{path.format_map(_VALUES)}{'?' if query else ''}{query}"

@@ -1,8 +1,5 @@
 """/v1/sessions/{id}/processes: programs in the background."""
 
-import contextlib
-import json
-from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -11,7 +8,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from holdfast.api.edge.json_load import load_json
-from holdfast.api.exec.streams import EVENTS, LastEventId, Offset, where_to_begin
+from holdfast.api.exec.streams import EVENTS, LastEventId, Offset, events_of, where_to_begin
 from holdfast.api.files.part_reply import BYTES, RAW
 from holdfast.api.processes.models import (
     MAX_READ_BYTES,
@@ -24,13 +21,12 @@ from holdfast.api.processes.models import (
     ProcessStart,
     TerminalIn,
 )
-from holdfast.api.wire.chunks import ChunkOut, chunk_event
+from holdfast.api.wire.chunks import ChunkOut
 from holdfast.api.wire.common import IdempotencyKey, ProcessId, SessionId, reply
 from holdfast.api.wire.pieces import list_reply
 from holdfast.api.wire.routes import IN_SESSION, READ, SESSION, USE, Routes
-from holdfast.api.wire.sse import EventStream, ServerEvent
+from holdfast.api.wire.sse import EventStream
 from holdfast.errors import BadInput
-from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import Processes
 
 _INPUT_BODY: dict[str, Any] = {
@@ -86,8 +82,8 @@ def router(processes: Processes) -> Routes:
     async def follow_process(
         session_id: SessionId, process_id: ProcessId, offset: Offset = 0, last_event_id: LastEventId = None
     ) -> Response:
-        begin = where_to_begin(offset, last_event_id)
-        return await EventStream.begin(_events(processes, session_id, process_id, begin))
+        followed = processes.follow(session_id, process_id, offset=where_to_begin(offset, last_event_id))
+        return await EventStream.begin(events_of(followed, {"process_id": process_id}, ProcessOut.of))
 
     @routes.post(
         f"{_ONE}/stdin", "Write to its input", scope=USE, status=204, fails=(*IN_SESSION, 413), extra=_INPUT_BODY
@@ -141,18 +137,3 @@ async def _decoded(given: ProcessInput) -> bytes:
         return await given.data()
     except ValueError as exc:
         raise BadInput(f"base64: {exc}") from None
-
-
-async def _events(
-    processes: Processes, session_id: str, process_id: str, offset: int
-) -> AsyncGenerator[ServerEvent, None]:
-    followed = processes.follow(session_id, process_id, offset=offset)
-    async with contextlib.aclosing(followed):
-        async for event in followed:
-            match event:
-                case Attached():
-                    yield ServerEvent("started", json.dumps({"process_id": process_id}))
-                case Chunk():
-                    yield chunk_event(event)
-                case view:
-                    yield ServerEvent("exit", ProcessOut.of(view).model_dump_json())

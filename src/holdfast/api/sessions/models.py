@@ -163,6 +163,10 @@ class SessionOut(Output, record=SessionRow):
     workspace: Annotated[str | None, From("spec.workspace")]
 
 
+class SessionShown(SessionOut):
+    urls: dict[str, str] = Field(description="Its addresses by name; to come in takes a link, a key or a token")
+
+
 class SessionWoken(SessionOut):
     """``restored`` says what came back: memory (with all processes) or files; null if it was awake."""
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from holdfast.api.edge.caller import CallerOf
+from holdfast.api.services import GatewayServices
 from holdfast.api.sessions.copy_models import ForkIn, SessionForked
 from holdfast.api.sessions.models import (
     HibernateIn,
@@ -14,6 +15,7 @@ from holdfast.api.sessions.models import (
     SessionListed,
     SessionOut,
     SessionPage,
+    SessionShown,
     SessionWoken,
     StatsOut,
     WakeIn,
@@ -29,21 +31,24 @@ from holdfast.records.sessions import SessionRow
 from holdfast.sessions.service import SessionService
 
 
-def router(service: SessionService, settings: ApiSettings) -> Routes:
+def router(service: SessionService, gateway: GatewayServices, settings: ApiSettings) -> Routes:
     routes = Routes("sessions")
 
     @routes.post(
         "/v1/sessions",
         "Make a session",
         scope=USE,
-        returns=SessionOut,
+        returns=SessionShown,
         status=201,
         fails=(409, 413, 422, 429, 503),
     )
-    async def create_session(caller: CallerOf, key: IdempotencyKey, body: SessionCreate | None = None) -> Response:
+    async def create_session(
+        caller: CallerOf, key: IdempotencyKey, request: Request, body: SessionCreate | None = None
+    ) -> Response:
         """Make a session, and return when it is active. Without a body, everything takes the daemon's defaults."""
         row = await service.create((body or SessionCreate()).request(), idempotency_key=key, caller=caller)
-        return reply(SessionOut.of(row), 201, {"Location": f"/v1/sessions/{row.id}"})
+        urls = gateway.urls(row.id, await gateway.tunnels.labels_of_new(row), request)
+        return reply(SessionShown.of(row, urls=urls), 201, {"Location": f"/v1/sessions/{row.id}"})
 
     @routes.get("/v1/sessions", "List sessions", scope=READ, returns=SessionPage, fails=(422, 503))
     async def list_sessions(
@@ -61,9 +66,10 @@ def router(service: SessionService, settings: ApiSettings) -> Routes:
         listed = (SessionListed.of(row, stats=used.get(row.id) and StatsOut.of(used[row.id])) for row in rows)
         return await list_reply("sessions", listed, {"next_cursor": following})
 
-    @routes.get(SESSION, "Look at a session", scope=READ, returns=SessionOut, fails=(404, 410, 422, 503))
-    async def get_session(session_id: SessionId) -> Response:
-        return reply(SessionOut.of(await service.get(session_id)))
+    @routes.get(SESSION, "Look at a session", scope=READ, returns=SessionShown, fails=(404, 410, 422, 503))
+    async def get_session(session_id: SessionId, request: Request) -> Response:
+        row = await service.get(session_id)
+        return reply(SessionShown.of(row, urls=gateway.urls(row.id, await gateway.tunnels.labels(row.id), request)))
 
     @routes.get(
         f"{SESSION}/stats", "What a session uses", scope=READ, returns=StatsOut, fails=(404, 409, 410, 422, 503)

@@ -54,7 +54,7 @@ from holdfast.api.wire.routes import READ, USE, Routes
 from holdfast.api.wire.sse import EventStream, ServerEvent
 from holdfast.api.wire.text import Name
 from holdfast.api.wire.websockets import accepted
-from holdfast.concurrency import cancel_and_wait, seen
+from holdfast.concurrency import cancel_and_wait, until_one_ends
 from holdfast.errors import BadInput, Conflict, HoldfastError, ThreadNotFound
 from holdfast.records.threads import MessageRow
 from holdfast.threads.names import ThreadRef
@@ -190,15 +190,10 @@ class ThreadSocket:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def run(self, after: int) -> None:
-        telling = seen(asyncio.ensure_future(self._tell(after)))
-        listening = seen(asyncio.ensure_future(self._listen()))
         try:
-            await asyncio.wait([telling, listening], return_when=asyncio.FIRST_COMPLETED)
+            await until_one_ends(self._tell(after), self._listen())
         finally:
-            await cancel_and_wait(telling, listening, *self._under_way)
-        for task in (telling, listening):
-            if not task.cancelled():
-                task.result()
+            await cancel_and_wait(*self._under_way)
 
     async def _tell(self, after: int) -> None:
         try:

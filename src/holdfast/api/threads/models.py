@@ -116,6 +116,8 @@ class ThreadOut(Output, record=ThreadView, inner="row"):
     channels: list[ChannelOut]
     options: OptionsOut
     preview_url: str | None
+    preview_token: str | None = Field(description="Lets a browser in there, as ?token=; only of one thread, scope use")
+    preview_expires_at: Timestamp | None = Field(description="Of the token; there is a new one before that")
     resume_failures: int
     last_error: str | None
     last_seq: int = Field(description="The number of its newest event")
@@ -133,12 +135,18 @@ class ThreadPage(BaseModel):
     next_cursor: str | None
 
 
-class ResolvedOut(Output, record=Resolved):
+class _Resolved(Output, record=Resolved):
     thread: ThreadOut
     session_id: str
     agent_session_id: str
     how: How
     why: str | None = Field(description="What was found, in words")
+
+
+class ResolvedOut(_Resolved):
+    urls: dict[str, str] = Field(
+        description="Addresses of its sandbox by name; to come in takes a link, a key or a token"
+    )
 
 
 class MessageOut(Output, record=MessageRow):

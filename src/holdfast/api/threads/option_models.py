@@ -88,6 +88,9 @@ class OptionsIn(Request):
     )
     system_prompt: Annotated[Text, Field(max_length=MOST_PROMPT)] | None = None
     retry_broken_streams: StrictBool | None = None
+    preview_port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = Field(
+        default=None, description="The port of its sandbox that its preview leads to"
+    )
     idle: IdleModel | None = None
 
     def options(self) -> ThreadOptions:
@@ -110,6 +113,7 @@ class OptionsIn(Request):
             persona=self.persona,
             system_prompt=self.system_prompt,
             retry_broken_streams=self.retry_broken_streams,
+            preview_port=self.preview_port,
             idle=self.idle.policy() if self.idle else None,
         )
 
@@ -147,6 +151,7 @@ class OptionsOut(Output, record=ThreadOptions):
     persona: list[str] | None
     system_prompt: str | None
     retry_broken_streams: bool | None
+    preview_port: int | None
     idle: IdleModel | None
 
 

@@ -5,10 +5,11 @@ import contextlib
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from holdfast.api.edge.caller import CallerOf
+from holdfast.api.services import GatewayServices, asked_at
 from holdfast.api.settings import ApiSettings
 from holdfast.api.threads.commands import reply_sent
 from holdfast.api.threads.common import BASE, MessageId, Owner, QuestionId, Thread, TurnId
@@ -38,6 +39,7 @@ from holdfast.api.wire.pieces import list_reply
 from holdfast.api.wire.routes import READ, USE, Routes
 from holdfast.callers.types import Caller
 from holdfast.errors import Forbidden
+from holdfast.gateway.previews import Previews
 from holdfast.records.threads import MessageRow, MessageStatus
 from holdfast.threads.names import DEFAULT_CHANNEL, ThreadRef
 from holdfast.threads.service import ThreadService
@@ -57,14 +59,14 @@ Wait = Annotated[
 ]
 
 
-def router(threads: ThreadService, settings: ApiSettings) -> Routes:
+def router(threads: ThreadService, gateway: GatewayServices, settings: ApiSettings) -> Routes:
     routes = Routes("threads")
-    _talk(routes, threads)
-    _look(routes, threads, settings)
+    _talk(routes, threads, gateway)
+    _look(routes, threads, gateway.previews, settings)
     return routes
 
 
-def _talk(routes: Routes, threads: ThreadService) -> None:
+def _talk(routes: Routes, threads: ThreadService, gateway: GatewayServices) -> None:
     @routes.post(
         f"{BASE}/resolve",
         "Make sure a thread can be talked to",
@@ -72,12 +74,17 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         returns=ResolvedOut,
         fails=_WORK,
     )
-    async def resolve_thread(thread: Thread, body: ResolveIn | None = None) -> Response:
+    async def resolve_thread(
+        caller: CallerOf, thread: Thread, request: Request, body: ResolveIn | None = None
+    ) -> Response:
         """Make sure that the thread has a sandbox and an agent: a new thread is made, what sleeps is woken, what is
         certainly gone is replaced. Sending does the same."""
         body = body or ResolveIn()
         options = body.options.options() if body.options else None
-        return reply(ResolvedOut.of(await threads.resolve(thread, options, channel=body.channel)))
+        found = await threads.resolve(thread, options, channel=body.channel)
+        view = await gateway.previews.ready(found.thread, caller, asked_at(request))
+        urls = gateway.urls(found.session_id, await gateway.tunnels.labels(found.session_id), request)
+        return reply(ResolvedOut.of(replace(found, thread=view), urls=urls))
 
     @routes.post(
         f"{BASE}/messages",
@@ -143,10 +150,11 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         returns=ThreadOut,
         fails=_WORK,
     )
-    async def pause_thread(thread: Thread, body: PauseIn | None = None) -> Response:
+    async def pause_thread(thread: Thread, request: Request, body: PauseIn | None = None) -> Response:
         """Put the thread's sandbox to sleep. The next message wakes it. This is refused while a turn is running."""
         hibernate = body is not None and body.hibernate
-        return reply(ThreadOut.of(await threads.pause(thread, hibernate=hibernate)))
+        view = await threads.pause(thread, hibernate=hibernate)
+        return reply(ThreadOut.of(gateway.previews.address(view, asked_at(request))))
 
     @routes.delete(BASE, "Delete a thread", scope=USE, fails=_WORK)
     async def delete_thread(thread: Thread) -> Response:
@@ -155,12 +163,13 @@ def _talk(routes: Routes, threads: ThreadService) -> None:
         return Response(status_code=204)
 
 
-def _look(routes: Routes, threads: ThreadService, settings: ApiSettings) -> None:
+def _look(routes: Routes, threads: ThreadService, previews: Previews, settings: ApiSettings) -> None:
     Limit = Annotated[int, Query(ge=1, le=settings.max_page)]  # noqa: N806 - a type
 
     @routes.get("/v1/threads", "List threads", scope=READ, returns=ThreadPage, fails=(422, 503))
     async def list_threads(
         caller: CallerOf,
+        request: Request,
         prefix: Prefix = None,
         owner: Owner = None,
         limit: Limit = settings.default_page,
@@ -171,14 +180,15 @@ def _look(routes: Routes, threads: ThreadService, settings: ApiSettings) -> None
             raise Forbidden(f"only admins see threads of others; the key {caller.name} is {caller.owner}'s")
         whose = owner if caller.sees_all else caller.owner
         views, following = await threads.list(owner=whose, prefix=prefix, limit=limit, cursor=cursor)
-        return await list_reply(
-            "threads", (ThreadOut.of(_visible(caller, view)) for view in views), {"next_cursor": following}
-        )
+        host = asked_at(request)
+        shown = (ThreadOut.of(previews.address(_visible(caller, view), host)) for view in views)
+        return await list_reply("threads", shown, {"next_cursor": following})
 
     @routes.get(BASE, "Look at a thread", scope=READ, returns=ThreadOut, fails=_LOOK)
-    async def get_thread(caller: CallerOf, thread: Thread) -> Response:
+    async def get_thread(caller: CallerOf, thread: Thread, request: Request) -> Response:
         """Return the thread as it is. This wakes nothing."""
-        return reply(ThreadOut.of(_visible(caller, await threads.get(thread))))
+        view = await previews.ready(await threads.get(thread), caller, asked_at(request))
+        return reply(ThreadOut.of(_visible(caller, view)))
 
     @routes.get(f"{BASE}/messages", "List messages", scope=READ, returns=MessagePage, fails=_LOOK)
     async def list_messages(

@@ -22,7 +22,7 @@ class JsonString:
         self.rest: bytes | None = None
 
     def feed(self, chunk: bytes) -> bytes:
-        """What of the text is whole now, as UTF-8."""
+        """Return what of the text is whole now, as UTF-8."""
         raw = self._raw + self._decode(chunk)
         found = _WHOLE.match(raw)
         assert found is not None  # it matches nothing, too

@@ -65,12 +65,12 @@ class Output(BaseModel):
 
     @classmethod
     def of(cls, record: Any, **more: Any) -> Self:
-        """The reply for a record; ``more`` are fields that the record does not have."""
+        """Return the reply for a record; ``more`` are fields that the record does not have."""
         return cls.model_construct(**cls.fields_of(record), **more)
 
     @classmethod
     def fields_of(cls, record: Any) -> dict[str, Any]:
-        """The fields alone, where many are written and to build the model would cost more than all else."""
+        """Return the fields alone, where many are written and to build the model would cost more than all else."""
         values = {}
         for name, read, convert in cls._plan:
             value = read(record)

@@ -55,7 +55,7 @@ def cut(data: bytes) -> list[bytes | memoryview]:
 
 
 async def object_pieces(plain: Mapping[str, Any], texts: Mapping[str, bytes]) -> list[bytes]:
-    """A JSON object: these values, and these texts, which are what a program has printed and may be anything."""
+    """Return a JSON object: these values, and these texts, which are what a program has printed and may be anything."""
     pieces = [to_json(plain)[:-1]]
     for name, data in texts.items():
         pieces.append(b',"%b":"' % name.encode() if pieces[-1] != b"{" else b'"%b":"' % name.encode())
@@ -74,7 +74,7 @@ async def _escaped(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def list_reply(name: str, models: Iterable[BaseModel], rest: Mapping[str, Any] | None = None) -> Response:
-    """A JSON object with one list of models, each made when it is written; ``rest`` are its other values."""
+    """Return a JSON object with one list of models, each made when it is written; ``rest`` are its other values."""
     pieces = [b'{"%b":[' % name.encode()]
     between = b""
     for some in batched(models, _MODELS):

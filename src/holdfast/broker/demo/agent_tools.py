@@ -47,7 +47,7 @@ def call(tool: Tool, command: str) -> Use:
 
 
 def wait_on(tools: Sequence[Tool], result: str) -> Use | None:
-    """The call that waits for more output, if a tool's result says that its command still runs."""
+    """Return the call that waits for more output, if a tool's result says that its command still runs."""
     more = next((tool for tool in tools if tool.name == "write_stdin"), None)
     running = next(matches(_STILL_RUNS, result.partition("\nOutput:")[0]), None)
     if more is None or running is None:

@@ -110,6 +110,6 @@ def _said(role: question.Role, part: question.Part, number: int) -> list[Part]:
 
 
 def _size(data: str) -> int:
-    """The size of data that may have been shortened on its way here: a note in it says by how much."""
+    """Return the size of data that may have been shortened on its way here: a note in it says by how much."""
     note = _SHORTENED.search(data, max(len(data) - 40, 0))
     return len(data) if note is None else note.start() + int(note[1])

@@ -19,7 +19,7 @@ _MESSAGES = {**messages.ERRORS, 402: "billing_error", 503: "api_error"}
 
 
 def document(wire: Wire, status: int, message: str) -> Json:
-    """The body of an answer with that status."""
+    """Return the body of an answer with that status."""
     match wire:
         case Wire.MESSAGES:
             kind = _MESSAGES.get(status, "invalid_request_error" if status < 500 else "api_error")
@@ -33,7 +33,7 @@ def document(wire: Wire, status: int, message: str) -> Json:
 
 
 def within(wire: Wire, status: int, message: str, number: int) -> bytes:
-    """The event that ends a stream; ``number`` is how many there were before."""
+    """Return the event that ends a stream; ``number`` is how many there were before."""
     if wire is Wire.RESPONSES:
         error = {"code": _openai(status)[1] or "invalid_prompt", "message": message}
         failed: Json = {"status": "failed", "output": [], "error": error, "usage": None}

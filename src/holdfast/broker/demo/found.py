@@ -88,7 +88,7 @@ def _without_blocks(text: str) -> str:
 
 
 def lines_of(text: str) -> list[Line]:
-    """The steps of a script; empty for any other text."""
+    """Return the steps of a script; empty for any other text."""
     steps: list[Line] = []
     for line in text.split("\n", MOST_LINES):
         verb, _, rest = line.strip().partition(" ")
@@ -100,7 +100,7 @@ def lines_of(text: str) -> list[Line]:
 
 
 def _best_of_message(parts: Sequence[Part], users: Sequence[int]) -> int:
-    """The last part of the last message that is a script, or else its last part."""
+    """Return the last part of the last message that is a script, or else its last part."""
     same = [at for at in users if parts[at].message == parts[users[-1]].message]
     return next((at for at in reversed(same) if lines_of(own_words(parts[at].text)[1])), same[-1])
 
@@ -118,6 +118,6 @@ def _around(parts: Sequence[Part], at: int) -> Sequence[Part]:
 
 
 def _goes_on(between: Sequence[Part]) -> bool:
-    """Whether the model was still at work: its last word was a tool call, which was not given up."""
+    """Say whether the model was still at work: its last word was a tool call, which was not given up."""
     spoken = [part for part in between if part.role is not Speaker.USER]
     return bool(spoken) and spoken[-1].role is Speaker.RESULT and not any(matches(_GIVEN_UP, spoken[-1].text))

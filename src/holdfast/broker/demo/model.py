@@ -33,7 +33,7 @@ class DemoReply:
 
 
 def wire_of(path: str) -> Wire | None:
-    """The dialect of a request to this path; None if it is no question to a model."""
+    """Return the dialect of a request to this path; None if it is no question to a model."""
     path = path.partition("?")[0]
     if path.endswith("/chat/completions"):
         return Wire.CHAT
@@ -62,7 +62,7 @@ def reply(method: str, path: str, body: bytes) -> DemoReply:
 
 
 def failure(wire: Wire, status: int, message: str, headers: Mapping[str, str] | None = None) -> DemoReply:
-    """An error, as a provider who speaks this dialect words it."""
+    """Return an error, as a provider who speaks this dialect words it."""
     found = _document(failures.document(wire, status, message))
     return replace(found, status=status, headers={**_JSON, **(headers or {})})
 
@@ -101,7 +101,7 @@ def _sent(wire: Wire, answer: Answer, talk: Conversation, verb: str, query: str)
 
 
 def _models(path: str) -> object:
-    """The list of models, with all fields that OpenAI's, Anthropic's and Gemini's lists have."""
+    """Return the list of models, with all fields that OpenAI's, Anthropic's and Gemini's lists have."""
     one = {"id": MODEL.name, "object": "model", "type": "model", "created": 0, "owned_by": "holdfast"}
     one |= {"display_name": "Demo", "created_at": "2026-01-01T00:00:00Z"}
     if not path.endswith("/models"):

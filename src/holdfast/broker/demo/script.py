@@ -66,7 +66,7 @@ def answer(talk: Conversation) -> list[Action]:
 
 
 def _next_step(talk: Conversation, asked: AskedMessage, done: int) -> list[Action]:
-    """The lines after the ``done``th tool call, up to the next one."""
+    """Return the lines after the ``done``th tool call, up to the next one."""
     actions: list[Action] = []
     calls = 0
     for verb, rest in asked.lines:
@@ -139,7 +139,7 @@ def _spoken(parts: Sequence[Part]) -> list[Part]:
 
 
 def _attachments(asked: AskedMessage) -> str:
-    """The paths in the message, and the images that came with it."""
+    """Return the paths in the message, and the images that came with it."""
     paths = [found[1] for part in asked.given for text in _attached(part.text) for found in matches(_PATHS, text)]
     return " ".join([*paths, *(f"[{part.image}]" for part in asked.given if part.image)]) or "no attachments"
 
@@ -153,7 +153,7 @@ def _attached(text: str) -> Iterator[str]:
 
 
 def _is_about(talk: Conversation, asked: AskedMessage, word: str) -> bool:
-    """Whether the agent, and not the user, wants something of the model: a title, a summary.
+    """Say whether the agent, and not the user, wants something of the model: a title, a summary.
 
     It says so in the system prompt, where there are no tools, or at length in what stands for the user's message.
     """
@@ -163,7 +163,7 @@ def _is_about(talk: Conversation, asked: AskedMessage, word: str) -> bool:
 
 
 def _title(asked: AskedMessage, parts: Sequence[Part]) -> str:
-    """The first line that is a step of a script, wherever the agent put it; else what was asked."""
+    """Return the first line that is a step of a script, wherever the agent put it; else what was asked."""
     texts = [part.text for part in parts if part.role is Speaker.USER]
     lines = (line.strip() for text in texts for line in text.split("\n", MOST_LINES)[:MOST_LINES])
     text = next((line for line in lines if lines_of(line)), asked.text)

@@ -9,7 +9,7 @@ _MARK = FOREIGN.encode()
 
 
 def has_foreign(body: bytes) -> bool:
-    """Whether there is such a thought in a question, found without parsing it."""
+    """Say whether there is such a thought in a question, found without parsing it."""
     return _MARK in body
 
 

@@ -25,22 +25,22 @@ def string(value: object) -> str:
 
 
 def whole(value: object) -> int | None:
-    """A whole number, for example of tokens."""
+    """Return a whole number, for example of tokens."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def number(value: object) -> int:
-    """A count; 0 if there is none."""
+    """Return a count; 0 if there is none."""
     return value if isinstance(value, int) and value > 0 else 0
 
 
 def amount(value: object) -> float | None:
-    """A sum of money."""
+    """Return a sum of money."""
     return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 
 def length(value: object) -> int:
-    """The length of a text in characters; 0 where it is none."""
+    """Return the length of a text in characters; 0 where it is none."""
     return len(value) if isinstance(value, str) else 0
 
 
@@ -54,7 +54,7 @@ def decimal(value: object) -> float | None:
 
 
 def texts(content: object) -> list[str]:
-    """The texts in a message's content, which is a text, or a list of parts, some of which have one."""
+    """Return the texts in a message's content, which is a text, or a list of parts, some of which have one."""
     if isinstance(content, str):
         return [content]
     found = [part if isinstance(part, str) else string(table(part).get("text")) for part in items(content)]
@@ -62,7 +62,7 @@ def texts(content: object) -> list[str]:
 
 
 def object_in(text: str) -> Json | None:
-    """The JSON object that this text is; an empty one for no text, None for anything else."""
+    """Return the JSON object that this text is; an empty one for no text, None for anything else."""
     if not text.strip():
         return {}
     try:

@@ -50,7 +50,7 @@ class Target:
     sees_images: bool = True
 
     def most(self, talk: CommonQuestion) -> int | None:
-        """The limit of output tokens, never more than the model can produce, because providers refuse that."""
+        """Return the limit of output tokens, never more than the model can produce, because providers refuse that."""
         return min(talk.max_tokens, self.output_tokens) if talk.max_tokens else None
 
 

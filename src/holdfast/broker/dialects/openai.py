@@ -16,7 +16,7 @@ _CHOICES = {Choosing.AUTO: "auto", Choosing.NONE: "none", Choosing.ANY: "require
 
 
 def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
-    """The choice of a tool; ``named`` has its name, where one tool is meant."""
+    """Return the choice of a tool; ``named`` has its name, where one tool is meant."""
     if given in (None, "auto"):
         return Choice()
     if given == "none":
@@ -30,7 +30,7 @@ def choice_of(given: object, named: Json, lacks: Lacks) -> Choice:
 
 
 def settings(talk: CommonQuestion, tools: list[dict[str, object]], named: Json) -> Json:
-    """The settings of a question, and its tools; ``named`` is the tool that must be used, if one was chosen."""
+    """Return the settings of a question, and its tools; ``named`` is the tool that must be used, if one was chosen."""
     found: dict[str, object] = {}
     if talk.temperature not in (None, 1):  # which is what all take by themselves
         found["temperature"] = talk.temperature
@@ -48,7 +48,7 @@ def settings(talk: CommonQuestion, tools: list[dict[str, object]], named: Json) 
 
 
 def form_of(kind: object, told: Json, lacks: Lacks, *, where: str) -> Form | None:
-    """The form of an answer; ``told`` has the schema, where there is one."""
+    """Return the form of an answer; ``told`` has the schema, where there is one."""
     match kind:
         case None | "text":
             return None

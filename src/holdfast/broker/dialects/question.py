@@ -144,14 +144,14 @@ def image_url(image: Image | LinkedImage) -> str:
 
 
 def fitting_id(call_id: str) -> str:
-    """An id of a call that all providers take: the same one, or one that is always the same for it."""
+    """Return an id of a call that all providers take: the same one, or one that is always the same for it."""
     if _CALL_ID.fullmatch(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def has_images(talk: CommonQuestion) -> bool:
-    """Whether there is an image anywhere in it, also in what came of a call."""
+    """Say whether there is an image anywhere in it, also in what came of a call."""
     parts = [part for message in talk.messages for part in message.parts]
     shown = [one for part in parts for one in (part.parts if isinstance(part, ToolResult) else (part,))]
     return any(isinstance(one, Image | LinkedImage) for one in shown)
@@ -183,5 +183,5 @@ def _as_user(message: Message) -> Message:
 
 
 def results_first(parts: Sequence[Part]) -> list[Part]:
-    """The parts of a user's message, with the results of tools before anything else."""
+    """Return the parts of a user's message, with the results of tools before anything else."""
     return sorted(parts, key=lambda part: not isinstance(part, ToolResult))

@@ -11,14 +11,14 @@ _ONLY_THERE = frozenset({"example", "nullable", "propertyOrdering"})
 
 
 def of_object(schema: Json) -> Json:
-    """The schema of a tool's arguments, which are an object also where the schema does not say so."""
+    """Return the schema of a tool's arguments, which are an object also where the schema does not say so."""
     if schema.get("type") == "object" and "properties" in schema:
         return schema
     return {"type": "object", "properties": {}, **schema}
 
 
 def from_openapi(schema: Json) -> Json:
-    """The schema that Gemini's ``parameters`` mean, which are OpenAPI's: types in capitals, and ``nullable``."""
+    """Return the schema that Gemini's ``parameters`` mean, which are OpenAPI's: types in capitals, and ``nullable``."""
     found: dict[str, object] = {}
     for name, value in schema.items():
         if name in _ONLY_THERE:

@@ -46,7 +46,7 @@ class EventSplitter:
 
 
 def data_of(event: bytes) -> bytes:
-    """The content of an event's ``data:`` lines; empty for comments."""
+    """Return the content of an event's ``data:`` lines; empty for comments."""
     if event.startswith(b"data:") and event.find(b"\n", 0, -2) < 0:  # most are one line
         return event[5:].strip()
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]

@@ -57,17 +57,17 @@ class PrivateHosts:
         return cls(tuple(names), tuple(blocks))
 
     def include(self, host: str, address: Address) -> bool:
-        """Whether the operator allows this address; ``host`` must be normalised."""
+        """Say whether the operator allows this address; ``host`` must be normalised."""
         return any(pattern.names(host) for pattern in self.names) or any(address in block for block in self.blocks)
 
 
 def refusal_of_name(host: str) -> AddressRefusal | None:
-    """The reason why nobody may use this (normalised) name, wherever it leads; None if one may."""
+    """Return the reason why nobody may use this (normalised) name, wherever it leads; None if one may."""
     return AddressRefusal("is a cloud's metadata service", _NEVER_OPEN) if host in METADATA_NAMES else None
 
 
 def refusal(host: str, address: Address, private: PrivateHosts) -> AddressRefusal | None:
-    """The reason why nobody may reach this address under this (normalised) name; None if one may."""
+    """Return the reason why nobody may reach this address under this (normalised) name; None if one may."""
     if is_metadata(address):
         return AddressRefusal("is a cloud's metadata service", _NEVER_OPEN)
     if is_never(address):

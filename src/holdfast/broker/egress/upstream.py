@@ -54,7 +54,7 @@ class EgressUpstream:
     resolve_proxy: Resolve | None = None
 
     def proxy(self, host: str, port: int, *, tunnel: bool) -> Proxy | None:
-        """The proxy of this host that a request must go through; None if it goes there directly."""
+        """Return the proxy of this host that a request must go through; None if it goes there directly."""
         return self.proxies.find("https" if tunnel else "http", host, port)
 
     async def connect(self, policy: NetworkPolicy, host: str, port: int, *, tunnel: bool = True) -> Stream:

@@ -10,7 +10,7 @@ PART = "git"
 
 
 def git_environment(settings: GitSettings) -> Mapping[str, str]:
-    """The environment, without any secret. It overrides every configuration file, also the repository's own."""
+    """Return the environment, without any secret. It overrides every configuration file, also the repository's own."""
     entries: list[tuple[str, str]] = []
     for name in settings.hosts:
         here = f"url.{ROOT}/{PART}/{name}/.insteadOf"

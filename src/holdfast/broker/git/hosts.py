@@ -31,7 +31,7 @@ class GitHost:
     """
 
     def for_thread(self, owner: str, key: str) -> "GitHost":
-        """The server's settings for this thread."""
+        """Return the server's settings for this thread."""
         for (whose, pattern), host in self.threads.items():
             if whose == owner and fnmatchcase(key, pattern):
                 return host
@@ -42,7 +42,7 @@ class GitHost:
         return self.url or f"https://{self.name}"
 
     def allows(self, repository: str) -> bool:
-        """Whether this repository may be reached. Case matters, even if the server ignores it."""
+        """Say whether this repository may be reached. Case matters, even if the server ignores it."""
         return any(fnmatchcase(repository.removesuffix(".git"), pattern) for pattern in self.paths)
 
 

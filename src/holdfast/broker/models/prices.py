@@ -22,7 +22,7 @@ class Price:
     long: "Price | None" = None
 
     def cost(self, tokens: Tokens, cache_written: int = 0) -> float:
-        """The cost of a call. ``cache_written`` is a part of the input, like ``tokens.cached``."""
+        """Return the cost of a call. ``cache_written`` is a part of the input, like ``tokens.cached``."""
         if self.long is not None and self.long_from is not None and tokens.input > self.long_from:
             return self.long.cost(tokens, cache_written)
         plain = max(tokens.input - tokens.cached - cache_written, 0)

@@ -25,23 +25,32 @@ def command() -> None:
 
 
 @command.command("build")
-@click.argument("recipe", metavar="RECIPE|FILE.toml")
-@click.option("--name", help="Of the image; else the recipe's.")
+@click.argument("recipes", metavar="RECIPE|FILE.toml…", nargs=-1, required=True)
+@click.option("--name", help="Of the image, if it is one; else the recipe's.")
 @click.option("--rebuild", is_flag=True, help="Also if it is there already, with all that it builds upon.")
 @click.option("--replace", is_flag=True, help="Also if an imported image has that name.")
 @click.option("--mirror", help="Where Debian packages come from; else where this host gets its own.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="In seconds.")
 @configured
-def build(recipe: str, name: str | None, rebuild: bool, replace: bool, mirror: str | None, timeout: float) -> None:
-    """Make an image from a recipe: base, python, node, agent, or a file of yours. Needs mmdebstrap, and no Docker."""
-    wanted = import_module("holdfast.images.builds.recipe").load(recipe)
+def build(
+    recipes: tuple[str, ...], name: str | None, rebuild: bool, replace: bool, mirror: str | None, timeout: float
+) -> None:
+    """Make images from recipes: base, python, node, agent, ide, desktop, browser, or files of yours.
+
+    Needs mmdebstrap, and no Docker.
+    """
+    if name is not None and len(recipes) > 1:
+        raise click.UsageError("--name names one image; build the others without it")
+    load = import_module("holdfast.images.builds.recipe").load
+    wanted = [load(recipe) for recipe in recipes]
     store = _store()
     builder = import_module("holdfast.images.builds.builder").Builder
     with shown(quiet=wants_json()) as tell, terminable():
-        made = builder(store, tell=tell, mirror=mirror, seconds=timeout).build(
-            wanted, name or wanted.name, rebuild=rebuild, replace=replace
-        )
-    print_result({"image": made.info, "cached": made.cached}, made.info.name)
+        ours = builder(store, tell=tell, mirror=mirror, seconds=timeout)
+        made = [ours.build(one, name or one.name, rebuild=rebuild, replace=replace) for one in wanted]
+    results = [{"image": one.info, "cached": one.cached} for one in made]
+    shown_as_json: object = results[0] if len(results) == 1 else {"images": results}
+    print_result(shown_as_json, "\n".join(one.info.name for one in made))
 
 
 @command.command("export")

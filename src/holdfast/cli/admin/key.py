@@ -76,6 +76,6 @@ def _number(value: int | None) -> str:
 
 
 def _ceilings(key: "KeyInfo") -> str:
-    """The most that each of its sessions may have, in the units of the options."""
+    """Return the most that each of its sessions may have, in the units of the options."""
     each = {"cpus": key.max_cpus, "memory": key.max_memory_mb, "pids": key.max_pids, "disk": key.max_disk_mb}
     return " ".join(f"{name}={value:.15g}" for name, value in each.items() if value is not None) or "-"

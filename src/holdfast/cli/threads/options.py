@@ -60,6 +60,10 @@ OPTIONS: Sequence[tuple[tuple[str, ...], dict[str, Any]]] = (
         ("--retry-broken-streams/--no-retry-broken-streams",),
         {"default": None, "help": "Whether an answer that broke off is asked for again."},
     ),
+    (
+        ("--preview-port",),
+        {"type": click.IntRange(1, 65535), "metavar": "PORT", "help": "What `holdfast open KEY` opens."},
+    ),
 )
 
 
@@ -89,6 +93,7 @@ def wishes(given: Mapping[str, Any]) -> dict[str, Any]:
         "model_preferences": list(given["fallback_model"]),
         "allowed_models": list(given["allow_model"]),
         "retry_broken_streams": given["retry_broken_streams"],
+        "preview_port": given["preview_port"],
     }
     return {name: value for name, value in options.items() if value not in (None, [], {})}
 

@@ -97,6 +97,8 @@ def show(thread_key: str, owner: str | None) -> None:
             value = ", ".join(f"{one['channel']} ({one['status']})" for one in value)
         elif name == "options":
             value = ", ".join(f"{option}={given}" for option, given in value.items() if given)
+        elif name == "preview_token" and value:
+            value = "(with --json)"
         elif name == "usage" and value:
             value = f"{value['calls']} calls to models, {value['cost_usd']:.4f} USD"
         click.echo(f"{name.replace('_', ' ')}: {harmless('-' if value in (None, '') else str(value))}")

@@ -47,7 +47,7 @@ class ShownToolCall:
         return _cut(title if title.lower().startswith(name.lower()) else f"{name}: {title}")
 
     def command(self) -> str | None:
-        """What is run, where its title does not say so."""
+        """Return what is run, where its title does not say so."""
         given = self._data.get("input")
         command = given.get("command") if isinstance(given, Mapping) else None
         if not isinstance(command, str) or _one_line(command)[: _TITLE // 2] in self.head():

@@ -152,6 +152,7 @@ class Config(BaseModel):
     system_prompt_file: RulesFile | None = None
     persona_dir: RulesDir | None = None
     persona: Names = ()
+    thread_preview_port: Annotated[Int, Field(ge=1, le=65535)] | None = None
     thread_idle: ThreadIdle = Field(default_factory=dict)
     thread_files_dir: AbsolutePath | None = None
     thread_file_bytes: Annotated[Int, Field(ge=1024)] = 1 << 30

@@ -141,6 +141,7 @@ KEYS: Final[Mapping[str, Setting]] = {
     "system_prompt_file": Setting("threads.agents.system_prompt_file", _PLACE),
     "persona_dir": Setting("threads.agents.persona_dir", _PLACE),
     "persona": Setting("threads.agents.persona", _TUNES),
+    "thread_preview_port": Setting("gateway.thread_preview_port", _TUNES),
     "thread_idle": Setting("threads.idle", _REMOVAL, _idle),
     "thread_files_dir": Setting("", _PLACE),
     "thread_file_bytes": Setting("threads.max_file_bytes", _TUNES),
@@ -177,7 +178,7 @@ PLACES: Final[Mapping[str, str]] = {key.place: name for name, key in KEYS.items(
 
 
 def is_section(name: str) -> bool:
-    """Whether settings stand under this name: ``sessions``, or ``sessions.ceilings``."""
+    """Say whether settings stand under this name: ``sessions``, or ``sessions.ceilings``."""
     return any(place.startswith(f"{name}.") for place in PLACES)
 
 

@@ -9,12 +9,14 @@ operator first of all, gets in.
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
 
+import httptools
 import structlog
 from starlette.types import Scope
 
@@ -24,6 +26,7 @@ from holdfast.daemon.server.whole_replies import WholeReplies, inner
 from holdfast.errors import BadRequest, HeadTooLarge, HoldfastError, RequestTimeout, TooManyConnections
 from holdfast.gateway.dispatch import Dispatcher
 from holdfast.gateway.proxies import TrustedProxies
+from holdfast.gateway.proxy.http import HANG_UP
 
 ROUND_SECONDS = 1.0
 MOST_HEADERS = 100
@@ -140,6 +143,8 @@ class GuardedProtocol(WholeReplies):
         self._too_much = False
         self._unread = (0, 0.0)
         self._known = False
+        self._data = b""
+        """What is being read."""
 
     @property
     def is_known(self) -> bool:
@@ -170,11 +175,19 @@ class GuardedProtocol(WholeReplies):
             self._enter(Phase.HEAD)
         if self.phase is Phase.HEAD:
             self._head_bytes += len(data)
+        self._data = data
         super().data_received(data)
+        self._data = b""
         if self.phase is Phase.HEAD and self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
             self._refuse_head()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # an earlier request is not answered yet: two would write on one connection
+            return
+        if (self.scope["method"], self.scope["http_version"]) != ("GET", "1.1"):
+            self._refuse(BadRequest("a WebSocket is opened by GET and HTTP/1.1"))
+            return
         self.door.forget(self)  # the server has it in its list, as what it is now
         if not self._hand_over():
             super().handle_websocket_upgrade()
@@ -186,10 +199,11 @@ class GuardedProtocol(WholeReplies):
         carry = self.door.dispatcher.websocket(upgrade_scope(cast(Scope, self.scope), self.url))
         if carry is None:
             return False
+        upgrade = sys.exc_info()[1]  # of the parser, which tells how far it has read
+        rest = self._data[upgrade.args[0] :] if isinstance(upgrade, httptools.HttpParserUpgrade) else b""
         self.connections.discard(self)
-        task = self.loop.create_task(
-            TakenOver(inner(self.transport), self.client, cast("set[object]", self.connections)).carry(carry)
-        )
+        taken = TakenOver(inner(self.transport), self.client, cast("set[object]", self.connections), rest)
+        task = self.loop.create_task(taken.carry(carry))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
         return True
@@ -198,8 +212,11 @@ class GuardedProtocol(WholeReplies):
         self._enter(Phase.HEAD)
         self._known = self.is_known  # the next request has a scope of its own
         super().on_message_begin()
+        self.scope["extensions"] = {HANG_UP: {"now": self.transport.abort}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.phase is Phase.BODY:
+            return  # after the body: it must not look as if it had been there when the request was judged
         super().on_header(name, value)
         if len(self.headers) > MOST_HEADERS:
             self._too_much = True

@@ -54,6 +54,10 @@ class Joining:
         self._flush()
         self._transport.write_eof()
 
+    def abort(self) -> None:
+        self._head = b""
+        self._transport.abort()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

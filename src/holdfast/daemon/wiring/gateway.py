@@ -17,6 +17,7 @@ from holdfast.gateway.admission import Admission
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.links import Links
 from holdfast.gateway.metrics import GatewayMetrics
+from holdfast.gateway.previews import Previews
 from holdfast.gateway.proxy.upstream import Upstreams
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.services.metrics import ServiceMetrics
@@ -58,18 +59,19 @@ def make_doors(
     services = SessionServices(sessions, tunnels.check_port, ServiceMetrics(registry))
     gateway = Gateway(
         names,
-        Admission(store.links, visits, keys, sessions, public_links=settings.public_links),
+        Admission(visits, keys, sessions, public_links=settings.public_links),
         visits,
         tunnels,
         Waking(sessions),
         services,
         upstreams,
         OwnViews(names, sessions.processes, upstreams, services, time.time),
-        Telling(metrics, time.time, sessions.tell),
+        Telling(metrics, time.time, sessions, keys),
         metrics,
         time.time,
     )
-    return Doors(gateway, GatewayServices(links, tunnels, visits, services))
+    previews = Previews(store.threads, visits, tunnels, names, time.time, settings.thread_preview_port)
+    return Doors(gateway, GatewayServices(links, tunnels, visits, services, previews))
 
 
 def gateway_settings(config: Config) -> GatewaySettings:

@@ -26,7 +26,7 @@ for name in ("mem", "environ", "exe"):
 
 
 async def same_runner(box: SandboxUnderTest, first: str) -> bool:
-    """Whether the runner answers, and is the one that it was."""
+    """Say whether the runner answers, and is the one that it was."""
     await box.link.call("ping", {}, timeout=PATIENCE_SECONDS)
     return (await box.run(_WHO)).stdout == first
 

@@ -38,19 +38,19 @@ class DriverHarness(ABC):
 
     @abstractmethod
     async def make_driver(self) -> Driver:
-        """A prepared driver over this harness's state. Each call is as if another daemon had been started."""
+        """Return a prepared driver over this harness's state. Each call is as if another daemon had been started."""
 
     @abstractmethod
     async def make_stranger(self) -> Driver:
-        """A prepared driver of the same kind over another, empty state."""
+        """Return a prepared driver of the same kind over another, empty state."""
 
     @abstractmethod
     def make_hub(self) -> "LinkHub":
-        """A hub over this harness's links. Each call is as if another daemon had been started."""
+        """Return a hub over this harness's links. Each call is as if another daemon had been started."""
 
     @abstractmethod
     def leftovers(self, session_id: str) -> list[str]:
-        """All that still belongs to a session on this machine (processes, files, mounts, …), in words."""
+        """Return all that still belongs to a session on this machine (processes, files, mounts, …), in words."""
 
     @abstractmethod
     def keep_dir(self) -> Path:
@@ -106,7 +106,7 @@ async def run_command(
     timeout_ms: int = 60_000,
     env: Mapping[str, str] | None = None,
 ) -> Result:
-    """The ``exec`` call. Raises what the runner answers with, or ``SandboxLost``."""
+    """Make the ``exec`` call. Raises what the runner answers with, or ``SandboxLost``."""
     text = command.encode()
     fields: dict[str, object] = {
         "exec_id": exec_id or f"exe_{secrets.token_hex(8)}",
@@ -120,7 +120,7 @@ async def run_command(
 
 
 async def get_result(link: "Link", exec_id: str) -> Result:
-    """The ``exec.get`` call: waits for the command's end if it is still running."""
+    """Make the ``exec.get`` call: it waits for the command's end if it is still running."""
     return read_result(*await link.call("exec.get", {"exec_id": exec_id}, timeout=PATIENCE_SECONDS))
 
 
@@ -138,7 +138,7 @@ def read_result(header: Mapping[str, object], body: bytes) -> Result:
 
 
 def new_spec(harness: DriverHarness, hub: "LinkHub", **changes: object) -> SandboxSpec:
-    """A spec of a new session; ``changes`` are fields of it."""
+    """Return a spec of a new session; ``changes`` are fields of it."""
     session_id = f"ses_{secrets.token_hex(8)}"
     fields: dict[str, object] = {
         "session_id": session_id,
@@ -245,7 +245,7 @@ def assert_nothing_left(harness: DriverHarness, session_id: str) -> None:
 
 
 async def session_ids(driver: Driver) -> list[str]:
-    """What ``list`` shows, and that it shows nothing twice."""
+    """Return what ``list`` shows, and check that it shows nothing twice."""
     found = sorted(info.session_id for info in await driver.list())
     assert len(found) == len(set(found)), f"list shows a sandbox twice: {found}"
     return found

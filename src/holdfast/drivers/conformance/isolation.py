@@ -310,7 +310,7 @@ def listening_sockets() -> Iterator[tuple[int, str]]:
 
 
 def own_address() -> str:
-    """An address that the host has apart from loopback, or loopback."""
+    """Return an address that the host has apart from loopback, or loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing; asks which address would be used
@@ -320,5 +320,5 @@ def own_address() -> str:
 
 
 def _dotted(hexadecimal: str) -> str:
-    """An address as the kernel's tables have it."""
+    """Return an address as the kernel's tables have it."""
     return socket.inet_ntoa(bytes.fromhex(hexadecimal)[::-1])

@@ -243,7 +243,7 @@ class LifecycleConformance:
 
 
 async def error_of(driver: Driver, method: str, box: SandboxUnderTest) -> HoldfastError | None:
-    """What a call raises; anything but a HoldfastError fails the test."""
+    """Return what a call raises; anything but a HoldfastError fails the test."""
     try:
         await (driver.create(box.spec) if method == "create" else driver.inspect(box.handle))
     except HoldfastError as error:

@@ -7,7 +7,7 @@ _BLOCK = 512
 
 
 def allocated_bytes(top: Path) -> int:
-    """The bytes that all files below ``top`` take on its file system. This blocks.
+    """Return the bytes that all files below ``top`` take on its file system. This blocks.
 
     Links are not followed, holes take nothing, several names of one file count once, and a file that vanishes
     meanwhile is ignored.

@@ -150,7 +150,7 @@ class Disk:
             await self._mount()
 
     def _has_errors(self) -> bool:
-        """Whether the kernel has noted a failed write in the superblock."""
+        """Say whether the kernel has noted a failed write in the superblock."""
         with self._file.open("rb") as file:
             file.seek(_STATE_AT)
             return bool(int.from_bytes(file.read(2), "little") & _ERRORS)
@@ -191,14 +191,14 @@ class Disk:
         return is_mounted(self.path)
 
     def usage(self) -> tuple[int | None, int | None]:
-        """The used bytes and the size in bytes; None if it is a plain directory."""
+        """Return the used bytes and the size in bytes; None if it is a plain directory."""
         if not self._limited or self.path.stat().st_dev == self.path.parent.stat().st_dev:
             return None, None  # the look-up in mountinfo would grow with the number of sessions
         found = os.statvfs(self.path)
         return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_blocks * found.f_frsize
 
     def allocated(self) -> int:
-        """The bytes that its file takes of the host's disk. Raises OSError."""
+        """Return the bytes that its file takes of the host's disk. Raises OSError."""
         return self._file.stat().st_blocks * 512
 
     @property

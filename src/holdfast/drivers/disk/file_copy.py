@@ -13,7 +13,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def no_room(error: OSError) -> bool:
-    """Whether an operation failed because the disk is full."""
+    """Say whether an operation failed because the disk is full."""
     return error.errno in _NO_ROOM
 
 

@@ -8,7 +8,7 @@ from holdfast.errors import DriverConflict
 
 
 def scratch_of(place: Path) -> Path:
-    """The scratch directory of a snapshot. If it exists later, that snapshot was cut off."""
+    """Return the scratch directory of a snapshot. If it exists later, that snapshot was cut off."""
     return place.with_name(f"{place.name}.new")
 
 

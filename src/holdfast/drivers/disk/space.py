@@ -72,13 +72,13 @@ class Spaces:
         return found
 
     def read_only(self) -> Sequence[str]:
-        """The sandboxes whose disks the kernel has made read-only. Raises OSError. This blocks."""
+        """Return the sandboxes whose disks the kernel has made read-only. Raises OSError. This blocks."""
         broken = mounts.read_only() if self.limited else frozenset()
         homes = self._limited_homes() if broken else ()
         return [home.name for home in homes if any(str(path) in broken for path in self.of(home).disk_paths())]
 
     def _limited_homes(self) -> Sequence[Path]:
-        """The directories of all sandboxes, if their disks have limits."""
+        """Return the directories of all sandboxes, if their disks have limits."""
         with os.scandir(self.homes) as entries:
             return [Path(entry.path) for entry in entries if self.limited and entry.name.startswith("ses_")]
 
@@ -93,11 +93,11 @@ class Space:
         self.disk = Disk(home, limited=spaces.limited)
 
     def workspace(self) -> Path:
-        """The directory that is shown as ``/workspace``. Like every method here that is not async, it blocks."""
+        """Return the directory that is shown as ``/workspace``. Like every method here that is not async, it blocks."""
         return self._disks()[-1].path / _WORKSPACE
 
     def disk_paths(self) -> Sequence[Path]:
-        """The directories where its disks are mounted."""
+        """Return the directories where its disks are mounted."""
         return [disk.path.absolute() for disk in self._disks()]
 
     def _disks(self) -> Sequence[Disk]:
@@ -200,19 +200,19 @@ class Space:
         await self.disk.remove()
 
     def _own_workspace(self) -> Workspace | Disk | None:
-        """The named workspace, if this sandbox has claimed it, or its own disk for ``/workspace``."""
+        """Return the named workspace, if this sandbox has claimed it, or its own disk for ``/workspace``."""
         if self._link.is_symlink():
             workspace = self._named(self._link.readlink())
             return workspace if workspace.holder() == self._home.name else None
         return Disk(self._link, limited=self._all.limited) if self._link.is_dir() else None
 
     def usage(self) -> tuple[int | None, int | None]:
-        """The used bytes and the size of all disks together; None if that of one disk is unknown."""
+        """Return the used bytes and the size of all disks together; None if that of one disk is unknown."""
         used, limits = zip(*(disk.usage() for disk in self._disks()), strict=True)
         return _sum(used), _sum(limits)
 
     def use(self) -> DiskUse | None:
-        """The space that it takes of the host's disk; None while it is not mounted. Raises OSError."""
+        """Return the space that it takes of the host's disk; None while it is not mounted. Raises OSError."""
         disks = self._disks()
         used = _sum([disk.usage()[0] for disk in disks])
         return None if used is None else DiskUse(sum(disk.allocated() for disk in disks), used)

@@ -65,7 +65,7 @@ class SpaceDriver(Driver):
         return Handle(session_id)
 
     def _directory(self, handle: Handle) -> Path:
-        """The sandbox's directory; never outside our home, whatever somebody takes for a handle."""
+        """Return the sandbox's directory; never outside our home, whatever somebody takes for a handle."""
         if not HANDLE.fullmatch(handle):
             raise DriverUnsupported(f"{handle[:80]!r} is no handle of the {self.name} driver")
         return self._home / handle

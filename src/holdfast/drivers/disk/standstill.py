@@ -106,7 +106,7 @@ def thaw(path: Path) -> None:
 
 
 def _is_its_own(path: Path) -> bool:
-    """Whether it is a file system of its own, and not the host's, which we must not freeze or thaw."""
+    """Say whether it is a file system of its own, and not the host's, which we must not freeze or thaw."""
     return path.stat().st_dev != path.parent.stat().st_dev
 
 
@@ -150,5 +150,5 @@ def of_processes(init: int | None) -> Iterator[None]:
 
 
 def _tree(init: int) -> list[int]:
-    """A process and all below it, parents before their children if the ids say so."""
+    """Return a process and all below it, parents before their children if the ids say so."""
     return [init, *sorted(descendants_of(init))]

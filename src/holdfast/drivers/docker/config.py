@@ -54,7 +54,7 @@ class DockerHost:
         return self.owner == 0
 
     def inside_user(self, *, writable_root: bool) -> int:
-        """The user id inside: it must own the files that the sandbox may change."""
+        """Return the user id inside: it must own the files that the sandbox may change."""
         if not self.privileged:
             return self.owner
         return 0 if writable_root else SANDBOX_USER
@@ -76,7 +76,7 @@ class DockerPlaces:
 
 
 def build(spec: SandboxSpec, host: DockerHost, places: DockerPlaces, skeleton: Skeleton, state_dir: Path) -> JsonObject:
-    """The body of ``POST /containers/create``."""
+    """Return the body of ``POST /containers/create``."""
     user = host.inside_user(writable_root=spec.writable_root)
     variables = environment(spec, host.bundle, user)
     return {

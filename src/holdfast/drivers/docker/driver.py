@@ -169,6 +169,7 @@ class DockerDriver(SpaceDriver):
         skeleton = await asyncio.to_thread(docker_skeleton.survey, spec.image.layout)
         places = await run_to_the_end(home.fill, spec, skeleton, space)
         config = docker_config.build(spec, host, places, skeleton, self._state_dir)
+        await asyncio.to_thread(home.keep_request, config)
         name = self._name(spec.session_id)
         await finish_despite_cancel(self._create_container(name, config, skeleton))
         await finish_despite_cancel(self._run(name, home, spec.network))
@@ -245,35 +246,54 @@ class DockerDriver(SpaceDriver):
     async def stop(self, handle: Handle) -> None:
         home = self._of(handle)
         async with self._locks.of(handle):
-            found = await self._existing(handle)
-            state, container = _state(found), _id(found)
+            found = await self._container_if_kept(handle, home)
             await run_to_the_end(Slirp(home.directory, rootless=False).stop)
-            if state is SandboxState.PAUSED:
-                await self._client.act("unpause", container)
-            if state in (SandboxState.RUNNING, SandboxState.PAUSED):
-                with contextlib.suppress(DriverConflict):  # it has ended by itself
-                    await self._client.act("kill", container)
-                await self._client.act("wait", container)
+            if found is not None:
+                await self._end(found)
             try:
                 await run_to_the_end(home.unmount)
                 await self._space(home).unmount()
             except OSError as error:
                 raise DriverTransient(f"cannot unmount what belongs to {handle}: {error}") from error
 
+    async def _end(self, found: JsonObject) -> None:
+        """Kill the container's processes, and return when they have ended."""
+        state, container = _state(found), _id(found)
+        if state is SandboxState.PAUSED:
+            await self._client.act("unpause", container)
+        if state in (SandboxState.RUNNING, SandboxState.PAUSED):
+            with contextlib.suppress(DriverConflict):  # it has ended by itself
+                await self._client.act("kill", container)
+            await self._client.act("wait", container)
+
     async def start(self, handle: Handle, *, memory: bool = True) -> bool:
         home = self._of(handle)
         async with self._locks.of(handle):
-            found = await self._existing(handle)
-            if _state(found) in (SandboxState.RUNNING, SandboxState.PAUSED):
+            found = await self._container_if_kept(handle, home)
+            if found and _state(found) in (SandboxState.RUNNING, SandboxState.PAUSED):
                 raise DriverConflict(f"{handle} is running already")
+            request = None if found else await self._kept_request(handle, home)
             try:
                 facts = await asyncio.to_thread(home.facts)
                 await self._space(home).mount()
                 await run_to_the_end(home.mount, facts)
+                skeleton = await asyncio.to_thread(docker_skeleton.survey, Path(facts.layout))
             except (OSError, ValueError, TypeError) as error:
                 raise DriverTransient(f"cannot prepare the sandbox in {home.directory}: {error}") from error
-            await finish_despite_cancel(self._run(_id(found), home, Network(facts.network)))
+            if request is not None:
+                request = {**request, "Image": docker_skeleton.tag(skeleton, self._ready()[1].machine)}
+                await finish_despite_cancel(self._create_container(self._name(handle), request, skeleton))
+            container = _id(found) if found else self._name(handle)
+            await finish_despite_cancel(self._run(container, home, Network(facts.network)))
             return False
+
+    async def _kept_request(self, handle: Handle, home: DockerHome) -> JsonObject:
+        """Return what makes a container again that somebody has removed: ``docker system prune`` takes all that are
+        stopped."""
+        try:
+            return await asyncio.to_thread(home.request)
+        except (OSError, ValueError):  # made by an earlier version
+            raise SandboxNotFound(f"there is no container {handle}") from None
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
@@ -282,8 +302,8 @@ class DockerDriver(SpaceDriver):
         if memory:
             raise DriverUnsupported("the docker driver cannot keep memory")
         async with self._locks.of(handle):
-            found = await self._existing(handle)
-            init = _pid(found) if _state(found) is SandboxState.RUNNING else None
+            found = await self._container_if_kept(handle, home)
+            init = _pid(found) if found and _state(found) is SandboxState.RUNNING else None
             await self._space(home).snapshot(to, lasting=lasting, init=init)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -299,11 +319,18 @@ class DockerDriver(SpaceDriver):
         return None
 
     async def _existing(self, handle: Handle) -> JsonObject:
-        """The container itself; a directory without one cannot be started or stopped."""
+        """Return the container itself; a directory without one cannot be frozen or thawed."""
         self._of(handle)
         found = await self._show(handle)
         if found is None:
             raise SandboxNotFound(f"there is no container {handle}")
+        return found
+
+    async def _container_if_kept(self, handle: Handle, home: DockerHome) -> JsonObject | None:
+        """Return the container, or None if only the sandbox's own directory is left."""
+        found = await self._show(handle)
+        if found is None and not await asyncio.to_thread(home.directory.exists):
+            raise SandboxNotFound(f"there is no sandbox {handle}")
         return found
 
     async def inspect(self, handle: Handle) -> SandboxInfo:
@@ -359,6 +386,6 @@ def _oom_killed(found: JsonObject) -> bool:
 
 
 def _pid(found: JsonObject | None) -> int:
-    """The host's number of the container's first process; 0 if it has none."""
+    """Return the host's number of the container's first process; 0 if it has none."""
     pid = _container_state(found).get("Pid")
     return pid if isinstance(pid, int) else 0

@@ -18,7 +18,7 @@ import structlog
 
 from holdfast.drivers.base import ImageRoot, SandboxSpec
 from holdfast.drivers.disk.space import Space, make_directory
-from holdfast.drivers.docker.config import DockerHost, DockerPlaces
+from holdfast.drivers.docker.config import DockerHost, DockerPlaces, JsonObject
 from holdfast.drivers.docker.skeleton import Skeleton
 from holdfast.drivers.linux import mounts, user_namespaces
 from holdfast.drivers.linux.ids import of_host_files
@@ -56,6 +56,7 @@ class DockerHome:
         self._shifted = directory / "shifted"
         self._facts = directory / "sandbox.json"
         self._cgroups = directory / "cgroups.json"
+        self._request = directory / "container.json"
 
     def fill(self, spec: SandboxSpec, skeleton: Skeleton, space: Space) -> DockerPlaces:
         """Lay out the writable space on its disk, and show the image.
@@ -85,6 +86,14 @@ class DockerHome:
             for entry in host.withheld.known(source) if host.privileged else host.withheld.of(source):
                 if entry.is_door or self._host.inside_user(writable_root=False) in (entry.uid, entry.gid):
                     yield f"{inside}/{entry.path}"
+
+    def keep_request(self, request: JsonObject) -> None:
+        """Keep what Docker was asked to create, in case somebody removes the container. It holds the environment."""
+        _write(self._request, json.dumps(request))
+
+    def request(self) -> JsonObject:
+        """Raises OSError or ValueError if none was kept, as by an earlier version."""
+        return dict(json.loads(self._request.read_text()))
 
     def facts(self) -> Facts:
         """Raises OSError or ValueError if the sandbox was never finished."""
@@ -179,5 +188,6 @@ class DockerHome:
 
 def _write(path: Path, text: str) -> None:
     scratch = path.with_suffix(".new")
+    scratch.touch(0o600)
     scratch.write_text(text)
     scratch.rename(path)

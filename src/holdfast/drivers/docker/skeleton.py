@@ -35,7 +35,7 @@ class Skeleton:
     links: Mapping[str, str]
 
     def shown(self) -> list[str]:
-        """What is mounted from the image."""
+        """Return what is mounted from the image."""
         return sorted((set(self.directories) | self.files) - SYSTEM)
 
 
@@ -56,12 +56,12 @@ def survey(layout: Path) -> Skeleton:
 
 
 def tag(skeleton: Skeleton, machine: str) -> str:
-    """The image's name in Docker."""
+    """Return the image's name in Docker."""
     return f"{REPOSITORY}:{hashlib.sha256(_layer(skeleton) + machine.encode()).hexdigest()[:16]}"
 
 
 def archive(skeleton: Skeleton, machine: str) -> bytes:
-    """The image, in the format of ``docker save``."""
+    """Return the image, in the format of ``docker save``."""
     layer = _layer(skeleton)
     config = {
         "architecture": _ARCHITECTURES.get(machine, machine),

@@ -243,7 +243,7 @@ class FakeRunner:
     # -- commands --------------------------------------------------------------------------------------------------
 
     def _exec(self, call: frames.Header, body: bytes) -> _Exec:
-        """The command with this id: a new one, or the one that there is already."""
+        """Return the command with this id: a new one, or the one that there is already."""
         exec_id = str(call["exec_id"])
         request = (body, call.get("env"), call.get("cwd"), call.get("shell"))
         job = self._execs.get(exec_id)

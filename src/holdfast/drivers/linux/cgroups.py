@@ -19,7 +19,7 @@ _SOCKETS_PART = 4
 
 
 def of(name: str) -> Iterator[Path]:
-    """The cgroups of the sandbox of this name that exist: one on v2, one per controller on v1."""
+    """Yield the cgroups of the sandbox of this name that exist: one on v2, one per controller on v1."""
     for base in (ROOT, *_hierarchies()):
         path = base / PARENT / name
         if path.is_dir():
@@ -38,12 +38,12 @@ def unified() -> bool:
 
 
 def directory(name: str, controller: str) -> Path:
-    """The directory of a sandbox's cgroup for this controller."""
+    """Return the directory of a sandbox's cgroup for this controller."""
     return (ROOT if unified() else ROOT / controller) / PARENT / name
 
 
 def of_process(pid: int) -> dict[str, Path]:
-    """The cgroup directories of a process by controller; by ``""`` on v2. Empty if there is no such process."""
+    """Return the cgroup directories of a process by controller; by ``""`` on v2. Empty if there is no such process."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:

@@ -12,7 +12,7 @@ _V1, _V2 = "freezer.state", "cgroup.freeze"
 
 
 def available() -> bool:
-    """Whether this host has a freezer that we may use."""
+    """Say whether this host has a freezer that we may use."""
     return cgroups.unified() or (cgroups.ROOT / "freezer").is_dir()
 
 

@@ -33,12 +33,12 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The identity of the process that has this id now."""
+        """Return the identity of the process that has this id now."""
         found = _look(pid)
         return cls(pid, found.started, boot_id()) if found else None
 
     def is_alive(self) -> bool:
-        """Whether the process still runs; False for a zombie."""
+        """Say whether the process still runs; False for a zombie."""
         found = _look(self.pid)
         return found is not None and found.alive and found.started == self.started and self.boot == boot_id()
 
@@ -68,7 +68,7 @@ def boot_id() -> str:
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for its state: R, S, D, T, Z, …; empty if there is no such process."""
+    """Return the kernel's letter for its state: R, S, D, T, Z, …; empty if there is no such process."""
     found = _look(pid)
     return found.state if found else ""
 
@@ -80,7 +80,7 @@ def carriers_of(entry: str) -> set[int]:
 
 
 def has_variable(pid: int, name: str) -> bool:
-    """Whether a process was started with a variable of this name."""
+    """Say whether a process was started with a variable of this name."""
     return any(entry.startswith(f"{name}=".encode()) for entry in _environment(pid))
 
 
@@ -91,14 +91,14 @@ def mentioning(argument: str) -> set[int]:
 
 
 def mentioned(arguments: Collection[str]) -> set[str]:
-    """Those of ``arguments`` that are in the command line of a living process of the host, found in one pass."""
+    """Return those of ``arguments`` that are in the command line of a living process of the host, found in one pass."""
     wanted = {argument.encode() for argument in arguments}
     found = [wanted.intersection(words) for _, words in _command_lines()] if wanted else []
     return {word.decode() for words in found for word in words}
 
 
 def _command_lines() -> Iterator[tuple[int, list[bytes]]]:
-    """The command line of each living process that is not in a sandbox."""
+    """Yield the command line of each living process that is not in a sandbox."""
     own = _depth("self")
     for pid, seen in _all().items():
         with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ def _read(pid: int, name: str, most: int) -> bytes:
 
 
 def descendants_of(root: int) -> set[int]:
-    """All living descendants of a process."""
+    """Return all living descendants of a process."""
     everything = _all()
     children: dict[int, list[int]] = {}
     for pid, seen in everything.items():

@@ -15,7 +15,7 @@ IdMap = tuple[int, int, int]
 
 
 def of_disk_files(base: int) -> Sequence[IdMap]:
-    """The map by which a sandbox whose root is ``base`` sees the files of disks and images."""
+    """Return the map by which a sandbox whose root is ``base`` sees the files of disks and images."""
     return [(ID_BASE, base, ID_COUNT)]
 
 

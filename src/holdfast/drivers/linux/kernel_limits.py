@@ -37,7 +37,7 @@ class KernelSetting:
 
 
 def settings(memory_bytes: int) -> list[KernelSetting]:
-    """The limits that matter for a machine with so much memory."""
+    """Return the limits that matter for a machine with so much memory."""
     return [
         KernelSetting("fs.file-max", memory_bytes // _FILE_BYTES, _MOST, "open files of all sandboxes together"),
         KernelSetting(
@@ -78,7 +78,7 @@ def _memory_bytes() -> int:
 
 
 def process_limits(*, shared: bool) -> Mapping[str, int]:
-    """The limits by their names in an OCI configuration; never more than the daemon's own.
+    """Return the limits by their names in an OCI configuration; never more than the daemon's own.
 
     ``shared`` means that all sandboxes run as one user and share its resources, so that each gets only a part.
     """

@@ -52,7 +52,7 @@ def _memory(proc: Path) -> int:
 
 
 def _numbers(directories: Iterable[Path], *names: str) -> Iterator[int]:
-    """The numbers in these files; a limit that is not set (``max``) and a missing file are left out."""
+    """Yield the numbers in these files; a limit that is not set (``max``) and a missing file are left out."""
     for directory in directories:
         for name in names:
             text = _text(directory / name)
@@ -61,7 +61,7 @@ def _numbers(directories: Iterable[Path], *names: str) -> Iterator[int]:
 
 
 def _shares(directories: Iterable[Path]) -> Iterator[float]:
-    """How many CPUs each of these cgroups may use at a time."""
+    """Yield how many CPUs each of these cgroups may use at a time."""
     for directory in directories:
         quota, _, period = _text(directory / "cpu.max").partition(" ")  # v2
         if not quota:
@@ -78,7 +78,7 @@ def _text(path: Path) -> str:
 
 
 def _disk(directory: Path) -> int:
-    """The size of the file system in bytes, used or not."""
+    """Return the size of the file system in bytes, used or not."""
     while not directory.exists():
         directory = directory.parent
     found = os.statvfs(directory)

@@ -52,7 +52,7 @@ def is_mounted(path: Path) -> bool:
 
 
 def read_only() -> frozenset[str]:
-    """Where an ext4 file system is mounted that takes no writes any more, though it was mounted for writing.
+    """Return where an ext4 file system is mounted that takes no writes any more, though it was mounted for writing.
 
     Its journal could not be written. Newer kernels say ``emergency_ro``, older ones make the file system read-only,
     which shows behind the dash; what stands before it is how this mount was made.

@@ -97,7 +97,7 @@ SyscallRule = dict[str, object]
 
 
 def profile(machine: str) -> dict[str, object]:
-    """The ``linux.seccomp`` part of an OCI configuration, for this kind of machine (``uname -m``)."""
+    """Return the ``linux.seccomp`` part of an OCI configuration, for this kind of machine (``uname -m``)."""
     sparing = [rule for name, index in _SPARE_FIRST_PROCESS.items() for rule in _unless(name, index, _FIRST_PROCESS)]
     return _profile(machine, [*_rules(), *_unless("prctl", 0, _PR_SET_MM), *sparing])
 
@@ -131,7 +131,7 @@ def _unless(name: str, index: int, value: int) -> list[SyscallRule]:
 
 
 def _sockets() -> list[SyscallRule]:
-    """Which kinds of sockets can be made. What is refused by name has the answer of a kernel without it."""
+    """Return which kinds of sockets can be made. What is refused by name has the answer of a kernel without it."""
     return [
         *(_when(name, _int(0, _AF_UNIX)) for name in ("socket", "socketpair")),
         *(

@@ -193,7 +193,7 @@ class Slirp:
 
 
 def rules(closed: Sequence[str]) -> str:
-    """What ``ip -batch`` is to do: IPv4 without the closed blocks, and no IPv6 at all."""
+    """Return what ``ip -batch`` is to do: IPv4 without the closed blocks, and no IPv6 at all."""
     lines = [f"route add prohibit {block}" for block in closed]
     if Path("/proc/net/if_inet6").exists():
         lines.append("route add prohibit ::/0 metric 1")

@@ -54,7 +54,7 @@ class WithheldEntry:
 
 
 def search(top: Path) -> Sequence[WithheldEntry]:
-    """All below ``top`` that is to be withheld; nothing below what is withheld itself, but for passages."""
+    """Find all below ``top`` that is to be withheld; nothing below what is withheld itself, but for passages."""
     found: list[WithheldEntry] = []
     waiting = [(top, "")]
     while waiting:

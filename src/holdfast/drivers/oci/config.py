@@ -61,7 +61,7 @@ class Host:
         return self.machine.gvisor is not None
 
     def inside_user(self, *, writable_root: bool) -> int:
-        """The user id inside: root if it owns the files that it may change, otherwise the sandbox's own user."""
+        """Return the user id inside: root if it owns the files that it may change, otherwise the sandbox's own user."""
         return 0 if writable_root or self.machine.rootless else SANDBOX_USER
 
     def outside_id(self, inside: int) -> int:
@@ -85,7 +85,7 @@ class OciPlaces:
 
 
 def build(spec: SandboxSpec, host: Host, places: OciPlaces, state_dir: Path, name: str) -> JsonObject:
-    """The whole configuration. ``name`` is that of the sandbox's cgroups."""
+    """Return the whole configuration. ``name`` is that of the sandbox's cgroups."""
     user = host.inside_user(writable_root=spec.writable_root)
     return {
         "ociVersion": "1.0.2",
@@ -180,7 +180,7 @@ def _image_mounts(spec: SandboxSpec, host: Host, places: OciPlaces) -> list[Json
 
 
 def layered_directories(image: ImageRoot) -> dict[str, Path]:
-    """The top-level directories of an image that get a layer in a writable root, and where each comes from.
+    """Return the top-level directories of an image that get a layer in a writable root, and where each comes from.
 
     The root itself is the session's own, so one overlay per directory covers everything, and they are mounted inside
     the sandbox's namespaces: they vanish with it, as root and rootless. A name with characters that an overlay would

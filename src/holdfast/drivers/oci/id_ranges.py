@@ -44,11 +44,11 @@ class Layout:
         return cls(first, first + count * ID_COUNT, count)
 
     def base(self, number: int) -> int:
-        """The host's id of the root of a sandbox with this range."""
+        """Return the host's id of the root of a sandbox with this range."""
         return self.first + number * ID_COUNT
 
     def owner(self, number: int) -> int:
-        """The host's id that makes such a sandbox's user namespace. It is nobody inside of any."""
+        """Return the host's id that makes such a sandbox's user namespace. It is nobody inside of any."""
         return self.owners + number
 
     def spans(self) -> list[range]:

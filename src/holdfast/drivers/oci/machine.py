@@ -191,7 +191,7 @@ def loop_disks(rootless: bool) -> tuple[bool, Check]:
 
 
 def _counts(rootless: bool) -> Check:
-    """What the kernel counts per user."""
+    """Return what the kernel counts per user."""
     name = "ids of sandboxes"
     if rootless:
         detail = "all sandboxes are you, and share with you what the kernel counts per user: watches, pipes, queues"

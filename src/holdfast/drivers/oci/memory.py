@@ -38,7 +38,7 @@ class MemoryImage:
         return self.path.is_dir()
 
     def is_being_written(self) -> bool:
-        """Whether somebody is at it, be it on behalf of a daemon that is dead by now.
+        """Say whether somebody is at it, be it on behalf of a daemon that is dead by now.
 
         Who wants to know what came of it asks this first: it may be complete by the time this has been found out.
         """

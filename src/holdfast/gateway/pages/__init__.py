@@ -14,6 +14,9 @@ Header = tuple[bytes, bytes]
 
 _STYLE = (resources.files(__name__) / "style.css").read_text()
 _FRAME = Template((resources.files(__name__) / "frame.html").read_text())
+_GOES_ON = """<noscript><meta http-equiv=refresh content=1></noscript>
+<script>setTimeout(() => location.reload(), 1000);</script>"""
+"""Not by a header: where the address has a fragment, browsers only scroll there."""
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -29,13 +32,12 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(
-    title: str, content: str, *, policy: str = "sandbox", refresh: int | None = None, kind: str = "still"
-) -> Page:
+def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> Page:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
         f"style-src {_hash(_STYLE)}",
+        "img-src data:",  # the icon: without one, browsers would ask for /favicon.ico
         "base-uri 'none'",
         policy,
         f"script-src {scripts}" if scripts else "",
@@ -49,8 +51,6 @@ def _page(
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if refresh is not None:
-        headers.append((b"refresh", str(refresh).encode()))
     return Page(body, tuple(headers))
 
 
@@ -64,20 +64,15 @@ ENTER = _page(
     policy="form-action 'self'",
     kind="busy",
 )
-WAITING = _page(
-    "Waking the sandbox",
-    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>",
-    policy="form-action 'none'",
-    refresh=1,
-    kind="busy",
-)
 
-STARTING = _page(
-    "Starting",
-    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>",
-    policy="form-action 'none'",
-    refresh=1,
-)
+
+def _waiting(title: str, text: str) -> Page:
+    content = f"<h1>{title}</h1><p role=status>{text} This page goes on by itself in a moment.</p>{_GOES_ON}"
+    return _page(title, content, policy="form-action 'none'", kind="busy")
+
+
+WAITING = _waiting("Waking the sandbox", "It was asleep.")
+STARTING = _waiting("Starting", "It is being started.")
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."
 PROBLEMS = {

@@ -33,6 +33,7 @@ _UNWANTED = frozenset({b"clear-site-data", b"alt-svc", b"date"})
 """The first two reach beyond their own host; the last is set by our own server."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[^\x00\r\n]*")
+_PRINTABLE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 def connection_options(headers: Iterable[Header]) -> frozenset[bytes]:
@@ -93,6 +94,8 @@ def _without_ours(cookies: bytes) -> bytes:
 def _goes_out(name: bytes, value: bytes, options: frozenset[bytes], is_ours: bool) -> bool:
     if name in _HOP or name in options or name in _UNWANTED:
         return False
+    if not _NAME.fullmatch(name) or not _PRINTABLE.fullmatch(value):
+        return False  # our own server would refuse to send it
     if name == b"service-worker-allowed" and is_ours:
         return False
     return name != b"set-cookie" or _may_be_set(value)
@@ -100,6 +103,7 @@ def _goes_out(name: bytes, value: bytes, options: frozenset[bytes], is_ours: boo
 
 def _may_be_set(cookie: bytes) -> bool:
     first, *attributes = cookie.split(b";")
-    if first.partition(b"=")[0].strip().lower() == _COOKIE:
+    # A cookie without a name is sent by its value alone, which may look like another's name.
+    if first.lstrip(b"= \t").partition(b"=")[0].strip().lower() == _COOKIE:
         return False
     return all(attribute.partition(b"=")[0].strip().lower() != b"domain" for attribute in attributes)

@@ -20,6 +20,11 @@ from holdfast.sessions.session import Session
 
 LOOK_SECONDS = 0.1
 """After so long somebody looks whether the client is still there; most answers are out before."""
+CONTINUE_SECONDS = 1.0
+"""So long a program that was told of a body may take to say whether it wants it."""
+HANG_UP = "holdfast.hang_up"
+"""The extension of the server by which a connection is ended at once."""
+HANG_UP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +70,17 @@ class HttpProxy:
 
     async def carry(self, errand: Errand, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises an error of ours if no answer has begun; one that has begun and cannot go on is broken off."""
-        framing = _framing(scope["headers"])
+        framing = _framing(scope)
+        expects = [_EXPECT] if framing and _expects(scope) else []
         repeatable = not framing and scope["method"] in SAFE
-        head = errand.head(scope, framing, [])
+        head = errand.head(scope, framing, expects)
         for fresh in (False, True):
             one = await errand.connect(self._upstreams, fresh=fresh)
-            exchange = _Exchange(one, bodiless=scope["method"] == "HEAD", chunked=framing == [_CHUNKED])
+            exchange = _Exchange(self._upstreams, one, scope, framing, waits=bool(expects))
             try:
-                if await exchange.run(head, receive, send, has_body=bool(framing), is_ours=errand.target.is_ours):
+                if await exchange.run(head, receive, send, is_ours=errand.target.is_ours):
                     self._upstreams.keep(one)
-                return
+                break
             except BadAnswer:
                 # It was closed in the moment that we used it again: nobody has read this request.
                 if not (one.used and repeatable and not exchange.answer.began):
@@ -82,52 +88,88 @@ class HttpProxy:
             finally:
                 if one not in self._upstreams:
                     self._upstreams.close(one)
+        await exchange.finish(send)  # the client's next request finds the connection at its place
 
 
 class _Exchange:
     """One request and its answer, on one connection."""
 
-    def __init__(self, upstream: Upstream, *, bodiless: bool, chunked: bool) -> None:
+    def __init__(
+        self, upstreams: Upstreams, upstream: Upstream, scope: Scope, framing: list[Header], *, waits: bool
+    ) -> None:
+        """``waits``: the client sends the body only when it is told that the program wants it."""
+        self._upstreams = upstreams
         self._upstream = upstream
-        self._chunked = chunked
+        self._scope = scope
+        self._has_body = bool(framing)
+        self._chunked = framing == [_CHUNKED]
+        self._waits = waits
         self._client_left = False
-        self._sent = False
-        self.answer = Answer(upstream.reader, bodiless=bodiless)
+        self._sent = not framing
+        self._unwanted = False
+        self._whole = False
+        """The program has answered without the body that was announced to it."""
+        self.answer = Answer(upstream.reader, bodiless=scope["method"] == "HEAD")
 
-    async def run(self, head: bytes, receive: Receive, send: Send, *, has_body: bool, is_ours: bool) -> bool:
+    async def run(self, head: bytes, receive: Receive, send: Send, *, is_ours: bool) -> bool:
         """Return whether the connection can be used again."""
-        writer = self._upstream.writer
-        writer.write(head)
-        self._sent = not has_body
-        inbound = seen(asyncio.ensure_future(self._inbound(receive, at_once=has_body)))
+        self._upstream.hang_up = self._scope.get("extensions", {}).get(HANG_UP, {}).get("now")
+        self._upstream.writer.write(head)
+        inbound = seen(asyncio.ensure_future(self._inbound(receive)))
         try:
             await self.answer.read_head()
             await self._send_head(send, is_ours)
-            with contextlib.suppress(HoldfastError):  # half of it is out: to break off is all that can be told
-                await self._send_body(send)
+            self._whole = await self._send_body(send)
         except BadAnswer:
             if not self._client_left:
                 raise
+            return False
         finally:
             await cancel_and_wait(inbound)
-        return self.answer.complete and self.answer.reusable and self._sent and not self._client_left
+        if not self._whole and not self._client_left:
+            await self._break_off(receive)
+        return self._whole and self.answer.reusable and self._sent and not self._client_left
 
     async def _send_head(self, send: Send, is_ours: bool) -> None:
         headers = outward(self.answer.headers, is_ours=is_ours)
         if self.answer.length is not None:
             headers.append((b"content-length", self.answer.length))
+        if self._waits and not self.answer.continues.is_set():
+            self._unwanted = True
+            headers.append((b"connection", b"close"))  # whether the body comes next, or another request, is not known
         await send({"type": "http.response.start", "status": self.answer.status, "headers": headers})
 
-    async def _send_body(self, send: Send) -> None:
-        while (piece := await self.answer.next_piece()) is not None:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            if self._client_left:
-                return
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def _send_body(self, send: Send) -> bool:
+        """Return whether all of it is out, but for the word that it is all; else what is left is to hang up."""
+        try:
+            while (piece := await self.answer.next_piece()) is not None:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if self._client_left:
+                    return False
+        except HoldfastError:
+            return False
+        return not self.answer.ended_by_hanging_up or await self._upstreams.has_ended(self._upstream)
 
-    async def _inbound(self, receive: Receive, *, at_once: bool) -> None:
+    async def finish(self, send: Send) -> None:
+        """Tell the client that the answer is whole, if it is."""
+        if self._whole:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _break_off(self, receive: Receive) -> None:
+        """Hang up so that the client cannot take what it has for a whole answer."""
+        if self._upstream.hang_up is None:
+            return
+        self._upstream.hang_up()
+        async with asyncio.timeout(HANG_UP_SECONDS):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+    async def _inbound(self, receive: Receive) -> None:
         """Carry the body in; then wait until the client leaves, and hang up for it."""
-        if not at_once:
+        if self._waits:
+            with contextlib.suppress(TimeoutError):  # there are programs that do not know of this
+                await asyncio.wait_for(self.answer.continues.wait(), CONTINUE_SECONDS)
+        elif not self._has_body:
             await asyncio.sleep(LOOK_SECONDS)
         writer = self._upstream.writer
         while True:
@@ -136,14 +178,14 @@ class _Exchange:
                 self._client_left = True
                 writer.transport.abort()
                 return
-            if self._sent:
+            if self._sent or self._unwanted:
                 continue
             try:
                 self._write(message.get("body", b""), last=not message.get("more_body"))
                 await writer.drain()
             except OSError:  # it takes no more; perhaps it has answered already
+                self._unwanted = True
                 self._sent = False
-                return
 
     def _write(self, body: bytes, *, last: bool) -> None:
         writer = self._upstream.writer
@@ -155,13 +197,19 @@ class _Exchange:
 
 
 _CHUNKED: Header = (b"transfer-encoding", b"chunked")
+_EXPECT: Header = (b"expect", b"100-continue")
 
 
-def _framing(headers: list[Header]) -> list[Header]:
+def _expects(scope: Scope) -> bool:
+    return any(name == _EXPECT[0] and value.lower() == _EXPECT[1] for name, value in scope["headers"])
+
+
+def _framing(scope: Scope) -> list[Header]:
     """Return how the body is framed inside; nothing where there is none. The server has checked how it came."""
-    if any(name == b"transfer-encoding" for name, _ in headers):
-        return [_CHUNKED]
-    lengths = {value.strip() for name, value in headers if name == b"content-length"}
-    if len(lengths) > 1 or not all(value.isdigit() for value in lengths):
+    codings = [value.strip().lower() for name, value in scope["headers"] if name == b"transfer-encoding"]
+    lengths = {value.strip() for name, value in scope["headers"] if name == b"content-length"}
+    if len(lengths) + len(codings) > 1 or not all(value.isdigit() for value in lengths):
         raise BadRequest("the request says two things about its length")
-    return [(b"content-length", lengths.pop())] if lengths else []
+    if codings and (codings != [b"chunked"] or scope["http_version"] == "1.0"):
+        raise BadRequest("the body of a request may be chunked, by HTTP/1.1, and have no other coding")
+    return [_CHUNKED] if codings else [(b"content-length", length) for length in lengths]

@@ -5,12 +5,13 @@ Visitors never share one: what a program answers to one of them cannot end up wi
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.errors import TooManyConnections
 from holdfast.gateway.addresses import Place
 from holdfast.gateway.admission import Visitor
-from holdfast.link.streams import end_stream
+from holdfast.link.streams import end_stream, has_unread
 from holdfast.sessions.session import Session
 from holdfast.sessions.use.ports import Ports
 
@@ -18,6 +19,10 @@ IDLE_SECONDS = 2.0
 """Programs keep idle connections for 5 s or so; one that is closed in the same moment loses a request."""
 MOST_IDLE = 256
 _EACH = 8
+
+
+Key = tuple[str, int, str]
+"""Session, port and visitor: who may use a connection again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,9 +38,16 @@ class Upstream:
     used: bool = False
     """It has carried a request before."""
     closed: bool = field(default=False, init=False)
+    hang_up: Callable[[], None] | None = None
+    """It ends the client's own connection at once."""
 
     @property
-    def key(self) -> tuple[str, int, str]:
+    def is_quiet(self) -> bool:
+        """Whether it is open, and the program has said nothing that nobody asked for."""
+        return not (self.closed or self.writer.is_closing() or self.reader.at_eof() or has_unread(self.reader))
+
+    @property
+    def key(self) -> Key:
         return self.session.id, self.port, self.visitor.name
 
 
@@ -47,6 +59,8 @@ class Upstreams:
         self._most = most
         self._open: Counter[str] = Counter()
         self._idle: dict[Upstream, asyncio.TimerHandle] = {}
+        self._alike: dict[Key, list[Upstream]] = {}
+        """The idle ones."""
         self.in_use: set[Upstream] = set()
 
     async def open(
@@ -84,25 +98,35 @@ class Upstreams:
             raise
         return Upstream(session, port, place, visitor, reader, writer)
 
+    async def has_ended(self, one: Upstream) -> bool:
+        """Say whether it was the program that ended a connection: not we, and not the end of its sandbox."""
+        return not one.closed and await self._ports.is_alive(one.session) and not one.closed
+
     def keep(self, one: Upstream) -> None:
         """Keep a connection for the next request; its last answer was read to its end."""
         self._let_go(one)
-        same = sum(other.key == one.key for other in self._idle)
-        if one.closed or len(self._idle) >= MOST_IDLE or same >= _EACH or one.reader.at_eof():
+        one.hang_up = None
+        alike = self._alike.get(one.key, [])
+        if len(self._idle) >= MOST_IDLE or len(alike) >= _EACH or not one.is_quiet:
             self.close(one)
             return
         one.used = True
+        self._alike[one.key] = [*alike, one]
         self._idle[one] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.close, one)
 
     def close(self, one: Upstream) -> None:
         self._let_go(one)
-        timer = self._idle.pop(one, None)
-        if timer is not None:
-            timer.cancel()
+        self._is_idle_no_more(one)
         if not one.closed:
             one.closed = True
             self._left(one.session.id)
             end_stream(one.writer)
+
+    def cut(self, one: Upstream) -> None:
+        """Close a connection that somebody uses, and that of the client: also of one who takes nothing any more."""
+        self.close(one)
+        if one.hang_up is not None:
+            one.hang_up()
 
     def __contains__(self, one: Upstream) -> bool:
         """Say whether a connection is kept for another request."""
@@ -113,16 +137,23 @@ class Upstreams:
             self.close(one)
 
     def _take(self, session: Session, port: int, visitor: Visitor) -> Upstream | None:
-        key = session.id, port, visitor.name
-        for one, timer in list(self._idle.items()):
-            if one.key != key:
-                continue
-            timer.cancel()
-            del self._idle[one]
-            if one.session is session and not one.reader.at_eof() and not one.writer.is_closing():
+        for one in reversed(self._alike.get((session.id, port, visitor.name), [])):
+            self._is_idle_no_more(one)
+            if one.session is session and one.is_quiet:
                 return one
             self.close(one)
         return None
+
+    def _is_idle_no_more(self, one: Upstream) -> None:
+        timer = self._idle.pop(one, None)
+        if timer is None:
+            return
+        timer.cancel()
+        alike = [other for other in self._alike[one.key] if other is not one]
+        if alike:
+            self._alike[one.key] = alike
+        else:
+            del self._alike[one.key]
 
     def _close_idle_of(self, session_id: str) -> None:
         for one in [one for one in self._idle if one.session.id == session_id]:

@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import httptools
 from starlette.types import Scope
 
 from holdfast.concurrency import cancel_and_wait, seen
 from holdfast.errors import BadAnswer, NoAnswer
+from holdfast.gateway.proxy.answer import Answer
 from holdfast.gateway.proxy.frames import FrameReader
 from holdfast.gateway.proxy.headers import Header, outward
 from holdfast.gateway.proxy.http import Errand
@@ -22,10 +22,9 @@ from holdfast.gateway.proxy.upstream import Upstream, Upstreams
 OPEN_SECONDS = 30.0
 LEAVE_SECONDS = 2.0
 """After one side has ended, so long may the other still say something."""
-MOST_HEAD = 32 << 10
+MOST_REFUSAL = 64 << 10
 PIECE = 64 << 10
 _UPGRADE: list[Header] = [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
-_SHAKES_HANDS = frozenset({b"sec-websocket-accept", b"sec-websocket-protocol"})
 
 
 @dataclass(slots=True)
@@ -51,67 +50,36 @@ async def carry(
     ``on_activity`` is called when a person does something.
     """
     upstream = await errand.connect(upstreams, fresh=True)
+    upstream.hang_up = client.writer.transport.abort
     try:
         offered = {**scope, "headers": [one for one in scope["headers"] if one[0] != b"sec-websocket-extensions"]}
         upstream.writer.write(errand.head(offered, [], _UPGRADE))
-        head = await _read_head(upstream)
-        rest = _pass_on(head, client)
-        if rest is None:
+        answer = Answer(upstream.reader, upgrades=True)
+        await answer.read_head(OPEN_SECONDS)
+        headers = outward(answer.headers)
+        if answer.rest is not None:
+            client.answer(b"HTTP/1.1 101 Switching Protocols", [*headers, *_UPGRADE], answer.rest)
+            del answer, headers, offered  # what follows may last for days
             await _both_ways(upstream, client, on_activity)
         else:
-            await _rest_of_refusal(upstream, client)
+            await _refuse(answer, headers, client)
     finally:
         upstreams.close(upstream)
 
 
-async def _read_head(upstream: Upstream) -> bytes:
+async def _refuse(answer: Answer, headers: list[Header], client: Client) -> None:
+    """Pass on what the program says instead of opening the WebSocket."""
+    body = bytearray()
     try:
-        async with asyncio.timeout(OPEN_SECONDS):
-            return await upstream.reader.readuntil(b"\r\n\r\n")
-    except TimeoutError:
-        raise NoAnswer(f"the program at this port did not open the WebSocket within {OPEN_SECONDS:.0f} s") from None
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-        raise BadAnswer("the program at this port speaks no WebSocket; look at its output in the sandbox") from None
-
-
-class _Head:
-    def __init__(self) -> None:
-        self.headers: list[Header] = []
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name, value))
-
-
-def _pass_on(head: bytes, client: Client) -> bool | None:
-    """Send the browser the program's answer; None if that opens the WebSocket, else it refuses."""
-    read = _Head()
-    parser = httptools.HttpResponseParser(read)
-    try:
-        if len(head) > MOST_HEAD:
-            raise httptools.HttpParserError
-        parser.feed_data(head)
-    except httptools.HttpParserUpgrade:
-        pass
-    except httptools.HttpParserError:
-        raise BadAnswer("the program at this port speaks no WebSocket; look at its output in the sandbox") from None
-    status = parser.get_status_code()
-    headers = outward(read.headers)
-    if status == 101:
-        client.answer(b"HTTP/1.1 101 Switching Protocols", [*headers, *_UPGRADE])
-        return None
-    if status < 200:
-        raise BadAnswer("the program at this port speaks no WebSocket; look at its output in the sandbox")
-    client.answer(f"HTTP/1.1 {status} Refused".encode(), [*headers, (b"connection", b"close")])
-    return True
-
-
-async def _rest_of_refusal(upstream: Upstream, client: Client) -> None:
-    """Pass on what the program says with its refusal, for a moment; the end of the connection is its end."""
-    with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(LEAVE_SECONDS):
-            while data := await upstream.reader.read(PIECE):
-                client.writer.write(data)
-                await client.writer.drain()
+            while (piece := await answer.next_piece()) is not None and len(body) <= MOST_REFUSAL:
+                body += piece
+    except TimeoutError:
+        raise NoAnswer("the program at this port refused the WebSocket, and did not come to an end") from None
+    if len(body) > MOST_REFUSAL:
+        raise BadAnswer("the program at this port refused the WebSocket in too many words")
+    framing = [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    client.answer(f"HTTP/1.1 {answer.status} Refused".encode(), [*headers, *framing], bytes(body))
 
 
 async def _both_ways(upstream: Upstream, client: Client, on_activity: Callable[[], None]) -> None:

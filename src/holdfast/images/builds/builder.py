@@ -56,6 +56,8 @@ class Builder:
         self._tell = tell
         self._mirror = mirror
         self._seconds = seconds
+        self._fresh: set[str] = set()
+        """The recipes that were built by this builder: once is enough, also if several are to be built anew."""
 
     def build(self, recipe: Recipe, name: str, *, rebuild: bool = False, replace: bool = False) -> Built:
         """Make image ``name``, and the images that it builds upon, unless they are there.
@@ -66,13 +68,19 @@ class Builder:
         name = canonical(name)
         self._store.check_name(name)
         self._refuse_foreign(name, replace)
+        present = self._store.info(name)
+        if not rebuild and present is not None and present.recipe == recipe.digest:
+            return Built(present, cached=True)  # also if one that it builds upon was removed
         self._store.sweep()
         deadline = time.monotonic() + self._seconds
         for parent in recipe.chain()[:-1]:
-            if rebuild or self._store.built(parent.digest) is None:
+            if self._is_due(parent, rebuild) or self._store.built(parent.digest) is None:
                 self._refuse_foreign(parent.name, False)
                 self._build_one(parent, parent.name, deadline, rebuild=rebuild)
-        return self._build_one(recipe, name, deadline, rebuild=rebuild)
+        return self._build_one(recipe, name, deadline, rebuild=self._is_due(recipe, rebuild))
+
+    def _is_due(self, recipe: Recipe, rebuild: bool) -> bool:
+        return rebuild and recipe.digest not in self._fresh
 
     def _build_one(self, recipe: Recipe, name: str, deadline: float, *, rebuild: bool) -> Built:
         with self._only_one(recipe, name, deadline):
@@ -85,7 +93,9 @@ class Builder:
                 self._run(recipe, build, log, deadline)
                 log.step("taking it into the store")
                 origin = Origin("built", recipe.digest, dict(recipe.env), services=recipe.services)
-                return Built(self._store.adopt(name, build / "root.tar", origin, replace=True), cached=False)
+                info = self._store.adopt(name, build / "root.tar", origin, replace=True)
+        self._fresh.add(recipe.digest)
+        return Built(info, cached=False)
 
     def _run(self, recipe: Recipe, build: Path, log: BuildLog, deadline: float) -> None:
         log.step(f"recipe {recipe.digest[:12]} from {recipe.origin}")
@@ -120,7 +130,7 @@ class Builder:
                 write_tar(base.layout, out, id_base=self._store.id_base)
             unpack = f'tar --numeric-owner -C "$1" -xpf {build}/parent.tar && rm {build}/parent.tar'
             how = ["--variant=custom", f"--setup-hook={unpack}"]
-            how += [] if recipe.packages else ["--skip=update"]
+            how += [] if recipe.packages or recipe.build_packages else ["--skip=update"]
         # in files and not in arguments, which everybody on the host can see
         sources = apt.sources(recipe.suite, self._mirror)
         (build / "apt.conf").write_text("".join(f"{line}\n" for line in apt.options()))

@@ -50,7 +50,7 @@ class BuildLog:
         self.hear(f"{STEP}{what}\n".encode())
 
     def tail(self) -> str:
-        """The last lines, without the lines about steps."""
+        """Return the last lines, without the lines about steps."""
         return "\n".join(self._tail)
 
     def _line(self, raw: bytes) -> None:

@@ -9,7 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -24,14 +24,19 @@ Variant = Literal["apt", "minbase", "essential", "extract"]
 _FORMAT = 1  # goes into the hash: raise it when the same recipe comes to make something else
 _DEPTH = 8
 _FILE_BYTES = 64 << 20
+_NAME_LENGTH = 63
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
+_PACKAGE_RULE = "a Debian package: git, or git=1:2.39.5-0+deb12u1"
 _PIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+")
 _NPM = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*@\d+\.\d+\.\d+[0-9A-Za-z.+-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _MODE = re.compile(r"0?[0-7]{3}")
-_KEYS = ("from", "name", "suite", "variant", "packages", "pip", "npm", "files", "env", "commands", "user", "services")
+_KEYS = (
+    *("from", "with", "name", "suite", "variant", "packages", "build_packages", "pip", "npm"),
+    *("files", "env", "commands", "user", "services"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Recipe:
     suite: str = ""
     variant: Variant = "apt"
     packages: Sequence[str] = ()
+    build_packages: Sequence[str] = ()
+    """There while it is built, and removed in the end with all that came with them."""
     pip: Sequence[str] = ()
     npm: Sequence[str] = ()
     files: Sequence[RecipeFile] = ()
@@ -77,8 +84,11 @@ class Recipe:
             "env": dict(self.env),
             "commands": list(self.commands),
             "user": self.user,
+            **({"build_packages": list(self.build_packages)} if self.build_packages else {}),
             **({"services": services_to_wire(self.services)} if self.services else {}),
         }
+        if self.parent and self.parent.user != self.user:
+            said["renames"] = self.parent.user  # an earlier version left the parent's name
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def chain(self) -> "list[Recipe]":
@@ -87,13 +97,13 @@ class Recipe:
 
 
 def shipped() -> list[str]:
-    """The names of the recipes that come with the package, each after those that it builds upon."""
+    """Return the names of the recipes that come with the package, each after those that it builds upon."""
     names = [entry.name.removesuffix(".toml") for entry in _shelf().iterdir() if entry.name.endswith(".toml")]
     return sorted(names, key=lambda name: (len(load(name).chain()), name))
 
 
 def load(wanted: str) -> Recipe:
-    """The recipe of that name, or in that file. Raises ``BadInput``, which names the file and the key."""
+    """Return the recipe of that name, or in that file. Raises ``BadInput``, which names the file and the key."""
     return _load(wanted, Path(), ())
 
 
@@ -135,8 +145,7 @@ class _Reader:
     def recipe(self, above: Sequence[Path]) -> Recipe:
         if unknown := sorted(set(self._table) - set(_KEYS)):
             raise self._wrong(unknown[0], f"there is no such key; the keys are {', '.join(_KEYS)}")
-        origin = self._text("from", "")
-        parent = _load(origin, self._path.parent, (*above, self._path)) if origin else None
+        parent = self._parent((*above, self._path))
         for key in ("suite", "variant"):
             if parent and key in self._table:
                 raise self._wrong(key, "is said by the recipe that begins, not by one with a from")
@@ -146,7 +155,8 @@ class _Reader:
             parent=parent,
             suite=parent.suite if parent else self._text("suite", "bookworm", self._fits(_SUITE, "such as bookworm")),
             variant=parent.variant if parent else self._variant(),
-            packages=self._list("packages", self._fits(_PACKAGE, "a Debian package: git, or git=1:2.39.5-0+deb12u1")),
+            packages=self._list("packages", self._fits(_PACKAGE, _PACKAGE_RULE)),
+            build_packages=self._build_packages(parent),
             pip=self._list("pip", self._fits(_PIP, "pinned: name==1.2.3")),
             npm=self._list("npm", self._fits(_NPM, "pinned: name@1.2.3")),
             files=self._files(),
@@ -156,11 +166,52 @@ class _Reader:
             services=self._services(parent.services if parent else ()),
         )
 
+    def _parent(self, above: Sequence[Path]) -> Recipe | None:
+        """What it builds upon: the recipe of ``from``, and on it what those of ``with`` have more."""
+        origin = self._text("from", "")
+        others = self._list("with", self._no_nul)
+        if not origin:
+            if others:
+                raise self._wrong("with", "takes a from, to which these are added")
+            return None
+        parent = _load(origin, self._path.parent, above)
+        done = {layer.digest for layer in parent.chain()}
+        for number, wanted in enumerate(others):
+            for layer in _load(wanted, self._path.parent, above).chain():
+                if layer.digest not in done:
+                    parent = self._added(layer, parent, f"with[{number}]")
+                    done.add(layer.digest)
+        return parent
+
+    def _added(self, layer: Recipe, parent: Recipe, key: str) -> Recipe:
+        """Return what a recipe says beyond its own parent, upon another one."""
+        if layer.parent is None:
+            raise self._wrong(key, f"{layer.name} begins with nothing and cannot be added to {parent.name}")
+        try:
+            services = read_services({**services_to_wire(parent.services), **services_to_wire(layer.services)})
+        except BadInput as error:
+            raise self._wrong(key, error.message) from None
+        return replace(
+            layer,
+            name=f"{parent.name}-{layer.name}".replace(":", "-")[:_NAME_LENGTH],
+            parent=parent,
+            suite=parent.suite,
+            variant=parent.variant,
+            env={**parent.env, **layer.env},
+            user=parent.user,
+            services=services,
+        )
+
     def _variant(self) -> Variant:
         value = self._text("variant", "apt")
         if value not in get_args(Variant):
             raise self._wrong("variant", f"must be one of {', '.join(get_args(Variant))}")
         return cast(Variant, value)
+
+    def _build_packages(self, parent: Recipe | None) -> list[str]:
+        if parent is None and "build_packages" in self._table:
+            raise self._wrong("build_packages", "is for a recipe with a from; take base")
+        return self._list("build_packages", self._fits(_PACKAGE, _PACKAGE_RULE))
 
     def _files(self) -> list[RecipeFile]:
         entries = self._table.get("files", [])

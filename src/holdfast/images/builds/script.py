@@ -31,11 +31,15 @@ if [ -e /etc/resolv.conf ]; then cp -L /etc/resolv.conf "$root/etc/resolv.conf";
 if ! [ -e "$root/bin/sh" ] && [ -x "$root/bin/busybox" ]; then chroot "$root" /bin/busybox --install -s /bin; fi
 """
 
-_ACCOUNT = """if [ -e "$root/etc/passwd" ] && ! grep -q '^[^:]*:[^:]*:%(id)s:' "$root/etc/passwd"; then
-    shell=/bin/sh
-    if [ -e "$root/bin/bash" ]; then shell=/bin/bash; fi
-    echo "%(user)s:x:%(id)s:%(id)s:%(user)s:%(home)s:$shell" >>"$root/etc/passwd"
-    echo "%(user)s:x:%(id)s:" >>"$root/etc/group"
+_ACCOUNT = """if [ -e "$root/etc/passwd" ]; then
+    if grep -q '^[^:]*:[^:]*:%(id)s:' "$root/etc/passwd"; then
+        sed -i 's/^[^:]*:\\([^:]*:%(id)s:\\)/%(user)s:\\1/' "$root/etc/passwd" "$root/etc/group"
+    else
+        shell=/bin/sh
+        if [ -e "$root/bin/bash" ]; then shell=/bin/bash; fi
+        echo "%(user)s:x:%(id)s:%(id)s:%(user)s:%(home)s:$shell" >>"$root/etc/passwd"
+        echo "%(user)s:x:%(id)s:" >>"$root/etc/group"
+    fi
 fi
 mkdir -p "$root%(home)s"
 chown %(id)s:%(id)s "$root%(home)s"
@@ -66,11 +70,16 @@ def script(recipe: Recipe, files: Path, lent: Lent) -> str:
         parts.append(f'cp {shlex.quote(str(lent.certificates))} "$root{LENT}/ca.crt"\n')
     parts.append(_inside(_environment(recipe, lent)))
     if recipe.parent and recipe.packages:
-        parts.append(_packages(recipe))
+        parts.append(_packages(recipe.packages))
+    if recipe.build_packages:
+        parts += [_list_packages("before"), _packages(recipe.build_packages)]
     parts.append(_ACCOUNT % words)
     parts += [_file(number, recipe, files) for number in range(len(recipe.files))]
     parts += [*_install("pip", _PIP, recipe.pip), *_install("npm", _NPM, recipe.npm)]
-    parts += [*_commands(recipe), _TAIL % words]
+    parts += _commands(recipe)
+    if recipe.build_packages:
+        parts.append(_purge(recipe.build_packages))
+    parts.append(_TAIL % words)
     return "\n".join(parts)
 
 
@@ -95,15 +104,29 @@ def _say(what: str) -> str:
     return f"say {shlex.quote(what)}\n"
 
 
-def _packages(recipe: Recipe) -> str:
+def _packages(packages: Sequence[str]) -> str:
     """By the host's apt, which reaches the mirrors, into the root."""
-    names = shlex.join(recipe.packages)
     return (
-        _say(f"installing {', '.join(recipe.packages)}")
+        _say(f"installing {', '.join(packages)}")
         + 'printf "#!/bin/sh\\nexit 101\\n" >"$root/usr/sbin/policy-rc.d" && chmod +x "$root/usr/sbin/policy-rc.d"\n'
         + 'APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" DEBIAN_FRONTEND=noninteractive apt-get --yes --no-install-recommends'
-        + f' -oDPkg::Chroot-Directory="$root" -oDPkg::Use-Pty=0 install {names}\n'
+        + f' -oDPkg::Chroot-Directory="$root" -oDPkg::Use-Pty=0 install {shlex.join(packages)}\n'
         + 'rm "$root/usr/sbin/policy-rc.d"\n'
+    )
+
+
+def _list_packages(when: str) -> str:
+    return f"""inside dpkg-query --show --showformat '${{binary:Package}}\\n' >"$root{LENT}/{when}"\n"""
+
+
+def _purge(packages: Sequence[str]) -> str:
+    """Remove what came for the build alone: what is installed now and was not before, and nothing else."""
+    names = f'sort -o "$root{LENT}/$when" "$root{LENT}/$when"'
+    return (
+        _say(f"removing {', '.join(packages)}")
+        + _list_packages("after")
+        + f"for when in before after; do LC_ALL=C {names}; done\n"
+        + f'inside dpkg --purge $(LC_ALL=C comm -13 "$root{LENT}/before" "$root{LENT}/after")\n'
     )
 
 

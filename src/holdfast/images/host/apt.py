@@ -36,7 +36,7 @@ def parse_sources(text: str, ours: set[str], suite: str) -> list[str]:
 
 
 def options() -> list[str]:
-    """The host's proxies and certificates for apt, in apt's own words."""
+    """Return the host's proxies and certificates for apt, in apt's own words."""
     return parse_options(_ask("apt-config", "dump"))
 
 

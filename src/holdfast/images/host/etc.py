@@ -51,7 +51,7 @@ _SYSTEM = re.compile(r"/(usr|bin|sbin|lib\w*)/")
 
 
 def generated(shell: str) -> dict[str, bytes]:
-    """The files that are the same on every host. No shadow: nobody logs in with a password here."""
+    """Return the files that are the same on every host. No shadow: nobody logs in with a password here."""
     passwd = (
         f"root:x:0:0:root:/root:{shell}\n"
         f"{USER}:x:{USER_ID}:{USER_ID}:{USER}:{HOME}:{shell}\n"
@@ -143,6 +143,6 @@ def _enterable(path: Path) -> bool:
 
 
 def _shown(name: str, target: str) -> bool:
-    """Whether a link leads to something that the image has: the system directories, or the same part of /etc."""
+    """Say whether a link leads to something that the image has: the system directories, or the same part of /etc."""
     full = posixpath.normpath(posixpath.join("/etc", posixpath.dirname(name), target))
     return bool(_SYSTEM.match(full)) or full.startswith(f"/etc/{name.split('/')[0]}/")

@@ -112,7 +112,7 @@ def _files(place: Path, ends: tuple[str, ...]) -> list[Path]:
 
 
 def sources(host: Path) -> Iterator[str]:
-    """The distribution's own, as lines of a sources.list."""
+    """Yield the distribution's own, as lines of a sources.list."""
     codename = _codename(host)
     if not codename:
         return

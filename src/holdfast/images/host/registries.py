@@ -25,7 +25,7 @@ def variables() -> dict[str, str]:
 
 
 def certificates() -> Path | None:
-    """The authorities that the host trusts; there may be one more than in the image, for a proxy in between."""
+    """Return the authorities that the host trusts; there may be one more than in the image, for a proxy in between."""
     for path in (os.environ.get("SSL_CERT_FILE"), _DEBIAN_BUNDLE, ssl.get_default_verify_paths().cafile):
         if path and Path(path).is_file() and os.access(path, os.R_OK):
             return Path(path)

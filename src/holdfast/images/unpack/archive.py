@@ -74,7 +74,7 @@ def _write(member: tarfile.TarInfo, stream: TarStream, tree: Tree, budget: Budge
 
 
 def _segments(member: tarfile.TarInfo) -> list[tuple[int, int]]:
-    """Where the data of a file goes, as (offset, length): all of it, or what is not a hole in a sparse file."""
+    """Return where the data of a file goes, as (offset, length): all of it, or what is not a hole in a sparse file."""
     if member.size < 0:
         raise BadInput(f"{show(member.name)} has a negative size; the archive is damaged or hostile")
     sparse = cast(list[tuple[int, int]] | None, member.sparse)

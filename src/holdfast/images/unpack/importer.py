@@ -58,7 +58,7 @@ def import_root(source: Path, place: Path, *, id_base: int | None, budget: Budge
 
 
 def _is_tar(source: Path) -> bool:
-    """Whether it is a file; False for a directory."""
+    """Say whether it is a file; False for a directory."""
     try:
         mode = source.stat().st_mode
         if not os.access(source, os.R_OK):
@@ -73,7 +73,7 @@ def _is_tar(source: Path) -> bool:
 
 
 def _find_root(unpacked: Path, source: Path) -> Path:
-    """The root itself, or the only directory in it, if that is where the root is."""
+    """Return the root itself, or the only directory in it, if that is where the root is."""
     if _is_root(unpacked):
         return unpacked
     names = sorted(path.name for path in unpacked.iterdir())

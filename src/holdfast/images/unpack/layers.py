@@ -165,7 +165,7 @@ def _wait(process: "subprocess.Popen[bytes]", watch: _Watch) -> None:
 
 
 def _read(layout: Path) -> tuple[str, dict[str, str], ServiceSpecs]:
-    """The digest, the environment and the services of the only image in a layout."""
+    """Return the digest, the environment and the services of the only image in a layout."""
     try:
         digest = _json(layout / "index.json")["manifests"][0]["digest"]
         config = _json(_blob(layout, _json(_blob(layout, digest))["config"]["digest"]))

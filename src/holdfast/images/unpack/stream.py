@@ -67,7 +67,7 @@ class TarStream:
         return self._position
 
     def data(self, size: int) -> Iterator[bytes]:
-        """The next ``size`` bytes, in chunks."""
+        """Yield the next ``size`` bytes, in chunks."""
         while size > 0:
             chunk = self._take(min(CHUNK, size))
             if not chunk:

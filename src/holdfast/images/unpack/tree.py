@@ -28,12 +28,12 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def show(name: str) -> str:
-    """A name from an archive, fit for an error message."""
+    """Return a name from an archive, fit for an error message."""
     return repr(name if len(name) <= 200 else name[:200] + "…")
 
 
 def split(name: str) -> Parts:
-    """The components of a name in an archive. A leading ``/`` means the tree's root; ``..`` is refused."""
+    """Return the components of a name in an archive. A leading ``/`` means the tree's root; ``..`` is refused."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts or "\0" in name:
         raise BadInput(f"{show(name)} leads outside of the image; this archive cannot be trusted")
@@ -75,7 +75,7 @@ class Tree:
         os.close(self._root)
 
     def kind(self, parts: Parts) -> EntryKind | None:
-        """What is there; None if nothing is, or if the way there is not made of directories."""
+        """Return what is there; None if nothing is, or if the way there is not made of directories."""
         if not parts:
             return "dir"
         try:
@@ -89,7 +89,7 @@ class Tree:
         return "file" if stat.S_ISREG(mode) else "other"
 
     def read(self, parts: Parts, limit: int) -> bytes | None:
-        """The content of a regular file, at most ``limit`` bytes of it; None if there is no such file."""
+        """Return the content of a regular file, at most ``limit`` bytes of it; None if there is no such file."""
         if self.kind(parts) != "file":
             return None
         fd = os.open(parts[-1], OPEN_FILE, dir_fd=self._parent(parts, create=False))
@@ -197,7 +197,7 @@ class Tree:
         return self._open(parts[:-1], create=create)
 
     def _open(self, parts: Parts, *, create: bool) -> int:
-        """A descriptor of that directory; it stays ours, and open until another directory is asked for."""
+        """Return a descriptor of that directory; it stays ours, and open until another directory is asked for."""
         same = 0
         while same < min(len(parts), len(self._stack)) and self._stack[same][0] == parts[same]:
             same += 1

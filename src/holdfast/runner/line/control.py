@@ -47,7 +47,8 @@ class Control:
         self._resting = False
         self._generation = 0
         self.unanswered = 0
-        """Calls on this connection that have not been answered yet."""
+        """Calls on this connection that have not been answered yet, but for those that only wait for something: these
+        lose nothing when they are cut, and are asked again."""
 
     def dial(self) -> None:
         try:
@@ -130,16 +131,17 @@ class Control:
             self._failures = len(RETRY_SECONDS)
             self._hang_up()
         elif "id" in header:
-            self.unanswered += 1
-            self._serve(header, body, self._replier(header["id"]))
+            counts = 0 if header.get("wait_ms") else 1
+            self.unanswered += counts
+            self._serve(header, body, self._replier(header["id"], counts))
 
-    def _replier(self, call_id: object) -> Callable[..., None]:
+    def _replier(self, call_id: object, counts: int) -> Callable[..., None]:
         """A function that answers a call, only on the connection that it came from: ids mean nothing on another one."""
         generation = self._generation
 
         def reply(header: frames.Header, body: bytes = b"") -> None:
             if generation == self._generation and self._socket is not None:
-                self.unanswered -= 1
+                self.unanswered -= counts
                 self._send({**header, "id": call_id}, body)
 
         return reply

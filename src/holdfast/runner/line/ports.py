@@ -117,7 +117,7 @@ class _Attempt:
 
 
 def listening() -> list[dict[str, object]]:
-    """Every listening TCP socket: its port and address, and its process, if that is visible."""
+    """Return every listening TCP socket: its port and address, and its process, if that is visible."""
     found: list[tuple[int, str, bytes]] = []
     for path, family in _TABLES:
         try:

@@ -14,7 +14,7 @@ HALT_ROUNDS = 10
 
 
 def children_of(pid: int) -> list[int]:
-    """The direct children of a process, or of its first thread; empty when it is gone."""
+    """Return the direct children of a process, or of its first thread; empty when it is gone."""
     try:
         return _children_of_thread(pid, str(pid))
     except FileNotFoundError:
@@ -30,7 +30,7 @@ def _children_of_thread(pid: int, thread: str) -> list[int]:
 
 
 def _children_of_all_threads(pid: int) -> list[int]:
-    """The children that any thread of a process has started."""
+    """Return the children that any thread of a process has started."""
     found = children_of(pid)
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -63,19 +63,19 @@ def _children_by_scan(parent: int) -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """The parent's id, or 0 when the process is gone."""
+    """Return the parent's id, or 0 when the process is gone."""
     fields = _stat_fields(pid)
     return int(fields[1]) if fields else 0
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is alive; False for zombies too, because signals do nothing to them."""
+    """Say whether a process is alive; False for zombies too, because signals do nothing to them."""
     fields = _stat_fields(pid)
     return bool(fields) and fields[0] not in (b"Z", b"X")
 
 
 def computes(pid: int) -> bool:
-    """Whether a process uses a processor now, or wants to, and does not wait for anything."""
+    """Say whether a process uses a processor now, or wants to, and does not wait for anything."""
     return _stat_fields(pid)[:1] == [b"R"]
 
 

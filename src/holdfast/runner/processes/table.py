@@ -240,7 +240,7 @@ def _signal_number(name: str) -> int:
 
 
 def _taker(process: Process) -> Callable[[Header, bytes, Callable[[], None]], bool]:
-    """A function for what a follower sends: input, its end, and the size of its window."""
+    """Return a function for what a follower sends: input, its end, and the size of its window."""
 
     def take(header: Header, body: bytes, on_room: Callable[[], None]) -> bool:
         size = _size(header.get("resize"))

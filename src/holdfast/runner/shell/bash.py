@@ -39,7 +39,7 @@ class Bash:
             return  # bash is gone or stuck; its exit, or the shell's tick, is on its way
 
     def reads_its_input(self) -> bool:
-        """Whether its stdin is our pipe at this moment; during a command it is the command's."""
+        """Say whether its stdin is our pipe at this moment; during a command it is the command's."""
         try:
             return os.readlink(f"/proc/{self.pid}/fd/0") == self._pipe
         except OSError:

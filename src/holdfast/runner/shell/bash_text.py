@@ -97,7 +97,7 @@ class State:
         return name in self._function_names
 
     def source_command(self) -> str:
-        """How to run the text of a file in this shell.
+        """Return how to run the text of a file in this shell.
 
         Sourcing is best: it stays silent about background jobs. But it hides DEBUG and RETURN traps, which then need
         ``eval``; and either may be a function by now.
@@ -115,7 +115,7 @@ class State:
         return r"POSIXLY_CORRECT=1; \unset -f builtin; \unset POSIXLY_CORRECT; {env}\builtin . {directory}/cmd "
 
     def restore_script(self, cwd: str, environment: dict[str, str]) -> bytes:
-        """A file to source in a new shell so that it goes on where the old one was last seen.
+        """Return a file to source in a new shell so that it goes on where the old one was last seen.
 
         Options come before functions, which may need them to parse (extglob), and what can end a shell comes last.
         What bash itself refuses (read-only internals such as UID) it refuses one by one, without harm. Prompt hooks
@@ -160,7 +160,7 @@ def command_line(
     first: str = "",
     after: str = "",
 ) -> str:
-    """All that bash reads for one command; the command itself is in ``directory/cmd``.
+    """Return all that bash reads for one command; the command itself is in ``directory/cmd``.
 
     ``token`` goes in front of the record: who does not know it cannot forge one. ``recall`` sources
     ``directory/status`` first, which sets ``$?`` to that of the command before. ``first`` and ``after`` are words of

@@ -105,7 +105,7 @@ class Command:
         self.phase = machine.following(machine.COMMAND, self.phase, event)
 
     def begun(self) -> bool:
-        """Whether bash has ever opened the command's output, which it does just before the first word runs."""
+        """Say whether bash has ever opened the command's output, which it does just before the first word runs."""
         if self.phase in machine.MAY_BEGIN and self.pipes.begun():
             self._happen(machine.BEGIN)
         return self.phase not in machine.NOT_BEGUN
@@ -252,7 +252,7 @@ class Command:
         return True
 
     def may(self, event: str) -> bool:
-        """Whether ``event`` may happen to the report now."""
+        """Say whether ``event`` may happen to the report now."""
         return (self.report, event) in machine.REPORT_OF_COMMAND
 
     def _happen_to_report(self, event: str) -> None:

@@ -54,11 +54,11 @@ class Deadline:
             self._step()
 
     def nothing_left(self) -> bool:
-        """Whether all that the command started is gone."""
+        """Say whether all that the command started is gone."""
         return not self._find_victims()
 
     def new_children(self) -> list[int]:
-        """The children that the shell did not have before the command."""
+        """Return the children that the shell did not have before the command."""
         return [pid for pid in children.children_of(self._shell) if pid not in self._earlier]
 
     def spare_report(self) -> None:

@@ -95,7 +95,7 @@ _DUMP = DUMP.replace(r"\builtin trap -p", r"""\builtin printf '%s\n' "${1-}"; \b
 
 
 def call(directory: str) -> str:
-    """What stands in the trap; without quotes.
+    """Return what stands in the trap; without quotes.
 
     The group keeps ``set -x`` from showing what is ours, and the empty command our status from being a failure to
     ``set -e``.
@@ -138,7 +138,7 @@ def replace(path: str, data: bytes) -> None:
 
 
 def split(dump: bytes, directory: str) -> tuple[bytes, bool]:
-    """A shell's state as if our trap was not there, and whether it was."""
+    """Return a shell's state as if our trap was not there, and whether it was."""
     ours = b"trap -- '" + call(directory).encode()
     alone, before = ours + b"' EXIT\n", ours + b"; "
     if alone in dump:
@@ -156,7 +156,7 @@ def needs_function(cmd: bytes) -> bool:
 
 
 def take(directory: str) -> tuple[str, bytes] | None:
-    """The directory and the state in which a shell has ended, if it could tell. They are told once."""
+    """Return the directory and the state in which a shell has ended, if it could tell. They are told once."""
     path = f"{directory}/last"
     try:
         # Not by its descriptor: that of a directory would stay open, and there can be one at each end of a shell.

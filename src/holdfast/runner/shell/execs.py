@@ -62,7 +62,7 @@ class Exec:
             waiter(self)
 
     def _end(self) -> dict[str, object]:
-        """What followers are told when the last byte is out."""
+        """Return what followers are told when the last byte is out."""
         if self.error is not None:
             return {"error": {"code": self.error[0], "message": self.error[1]}}
         return {**self._summary(), "written": self.output.ring.written}
@@ -71,7 +71,7 @@ class Exec:
         return {**(self.result or {}), "exec_id": self.exec_id, "truncated": self.output.ring.truncated}
 
     def reply(self, *, brief: bool = False) -> tuple[dict[str, object], bytes]:
-        """The result as a header and, unless ``brief``, a body; only once it is done."""
+        """Return the result as a header and, unless ``brief``, a body; only once it is done."""
         if brief:
             return {**self._summary(), "segment_bytes": 0}, b""
         segments = self.output.ring.packed_segments()

@@ -125,7 +125,7 @@ class WrongEvent(Exception):
 
 
 def following(table: Table, phase: str, event: str) -> str:
-    """The phase that ``event`` leads to from ``phase``."""
+    """Return the phase that ``event`` leads to from ``phase``."""
     found = table.get((phase, event))
     if found is None:
         raise WrongEvent(f"{event} must not happen in the phase {phase}")

@@ -159,7 +159,7 @@ class Pipes:
         self._on_result, self._on_state, self._on_output = on_result, on_state, on_output
 
     def begun(self) -> bool:
-        """Whether bash has opened the outputs. That a file was emptied is not undone by removing it."""
+        """Say whether bash has opened the outputs. That a file was emptied is not undone by removing it."""
         return os.fstat(self._begun).st_size == 0
 
     def take_back(self) -> None:
@@ -254,7 +254,7 @@ class Pipes:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def paths(self) -> set[str]:
-        """All paths that are ours on disk."""
+        """Return all paths that are ours on disk."""
         return {self.directory, *[f"{self.directory}/{name}" for name in NAMES]}
 
     @property

@@ -48,7 +48,7 @@ def unpack(header: Header, body: bytes, own: dict[str, str | None]) -> dict[str,
 
 
 def _assignment(name: str, value: str | None) -> bytes:
-    """A line for the end of a dump's variables."""
+    """Return a line for the end of a dump's variables."""
     if value is None:
         return f"\\builtin unset {name}\n".encode()
     return f"declare -x {name}={quote(value)}\n".encode("utf-8", "surrogateescape")

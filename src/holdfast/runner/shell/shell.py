@@ -129,7 +129,7 @@ class Shell:
         self._next_soon()
 
     def _prepare(self, job: Exec, attempt: int) -> tuple[Bash, Command] | None:
-        """A bash and the command for it; or None if there cannot be any now, which the job is told."""
+        """Return a bash and the command for it; or None if there cannot be any now, which the job is told."""
         while True:
             try:
                 return self._ensure_bash(), self._make_command(job, attempt)
@@ -210,14 +210,14 @@ class Shell:
             self._bash.say(bash_text.LAST_WORDS)
 
     def paths(self) -> set[str]:
-        """All files of this shell."""
+        """Return all files of this shell."""
         pipes = [command.pipes for command in (*self._background, self._command) if command is not None]
         pipes += [self._spare] if self._spare is not None else []
         own = {self._directory, self._restore_file, *[f"{self._directory}/{name}" for name in end_hook.NAMES]}
         return own.union(*[each.paths() for each in pipes if each.in_use])
 
     def _is_past_command(self) -> bool:
-        """Whether bash has left the command: its stdin is its own input again, and not the command's."""
+        """Say whether bash has left the command: its stdin is its own input again, and not the command's."""
         command, bash = self._command, self._bash
         return command is not None and bash is not None and command.begun() and bash.reads_its_input()
 
@@ -262,14 +262,14 @@ class Shell:
         self._ask(command, machine.ASK)
 
     def _patience(self, command: Command) -> float:
-        """How long to wait until bash begins on a command before the command is given to another one."""
+        """Return how long to wait until bash begins on a command before the command is given to another one."""
         state = self.known.state
         if command.attempt > 1 or state is None or not state.has_prompt_hook:
             return BEGIN_SECONDS  # a new shell has no such hooks
         return min(HOOK_SECONDS, command.job.timeout / 2)
 
     def _is_busy(self, bash: Bash) -> bool:
-        """Whether bash computes, or has a child that it did not have before this command."""
+        """Say whether bash computes, or has a child that it did not have before this command."""
         return children.computes(bash.pid) or (self._deadline is not None and bool(self._deadline.new_children()))
 
     def _finish(self, exit_code: int) -> None:
@@ -295,7 +295,7 @@ class Shell:
         self._next_soon()
 
     def _result(self, exit_code: int, started: float, *, timed_out: bool, cancelled: bool) -> dict[str, object]:
-        """The result as it is sent. A command that never ran has no duration."""
+        """Return the result as it is sent. A command that never ran has no duration."""
         return {
             "exit_code": exit_code,
             "cwd": self.known.cwd,

@@ -35,7 +35,7 @@ class Glob:
         return self._closed({0})
 
     def step(self, states: States, name: str) -> States:
-        """The states that are possible one component further down."""
+        """Return the states that are possible one component further down."""
         following = set()
         for state in states:
             if state < len(self._matches):
@@ -50,7 +50,7 @@ class Glob:
         return len(self._parts) in states
 
     def goes_deeper(self, states: States) -> bool:
-        """Whether something below could still match."""
+        """Say whether something below could still match."""
         return any(state < len(self._parts) for state in states)
 
     def _closed(self, states: set[int]) -> States:

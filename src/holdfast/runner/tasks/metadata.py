@@ -21,7 +21,7 @@ def kind_of(info: os.stat_result) -> str:
 
 
 def describe(path: str, info: os.stat_result, sight: Sight = os) -> Header:
-    """The result of stat(2) with readable names. Bytes of a name that are not UTF-8 become surrogates."""
+    """Return the result of stat(2) with readable names. Bytes of a name that are not UTF-8 become surrogates."""
     entry: Header = {
         "path": path,
         "kind": kind_of(info),

@@ -99,7 +99,7 @@ def _change(kind: str, path: str, seen: Seen) -> Header:
 
 
 def file_system_of(path: str, table: str) -> str:
-    """The kind of the file system that ``path`` is on, by a table of mounts; empty if it is not in there."""
+    """Return the kind of the file system that ``path`` is on, by a table of mounts; empty if it is not in there."""
     best, kind = "", ""
     with open(table, encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:

@@ -38,7 +38,7 @@ _ANYTHING = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def sight_of(header: Header) -> Sight:
-    """The view that the host wants for this call."""
+    """Return the view that the host wants for this call."""
     return FilesOnly() if header.get("files_only") else os
 
 
@@ -156,7 +156,7 @@ class FilesOnly:
 
 
 def _target(name: str, folder: int) -> str:
-    """The target of a link; or the name itself, if it is no link any more, so that it is resolved once more."""
+    """Return the target of a link; or the name itself, if it is no link any more, so that it is resolved once more."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:

@@ -33,7 +33,7 @@ class Walk:
         self._sight = sight
 
     def entries(self) -> Iterator[tuple[str, os.stat_result | None]]:
-        """The path below the top and what it is; None for what the pattern does not want, as a sign of life."""
+        """Yield the path below the top and what it is; None for what the pattern does not want, as a sign of life."""
         states = self._glob.start() if self._glob else None
         stack = [("", states, self._steps(self._top, self._after))]
         while stack:

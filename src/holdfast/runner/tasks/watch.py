@@ -60,7 +60,7 @@ def watch(channel: Channel, header: Header) -> None:
 
 
 def _watched(path: str, sight: Sight, *, recursive: bool) -> Watched | Polled:
-    """The changes as the kernel reports them; or by looking, where it accepts a watch and then never reports."""
+    """Return the changes as the kernel reports them; or by looking, where it accepts a watch and then never reports."""
     kind = Polled if file_system_of(os.path.realpath(path), "/proc/self/mounts") in SILENT else Watched
     return kind(path, sight, recursive=recursive)
 

@@ -54,7 +54,7 @@ async def _stream(transport: Transport, params: Params, after: int | None) -> As
 
 
 async def _pages(transport: Transport, params: Params, after: int | None) -> AsyncGenerator[SessionEvent, None]:
-    """What there is, and no more."""
+    """Yield what there is, and no more."""
     where: Params = {**params, "follow": "false", "limit": str(PAGE)}
     while True:
         if after is not None:

@@ -137,6 +137,9 @@ class SessionInfo:
     workspace: str | None = None
     restored: str | None = None
     """Of a fork that was just made: what it has of the original, ``files`` or ``memory`` (with all processes)."""
+    urls: Mapping[str, str] = field(default_factory=dict)
+    """Its addresses by name, such as ``terminal`` and those of its tunnels, as they were when it was made or last
+    refreshed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ class Session:
 
     async def _change(self, verb: str, how: str | None = None) -> str | None:
         data = await self._transport.call("POST", f"{self._path}/{verb}", json_body={"as": how} if how else None)
-        self.info = of_wire(SessionInfo, data)
+        self.info = of_wire(SessionInfo, {"urls": self.info.urls, **data})
         restored = data.get("restored")
         return restored if isinstance(restored, str) else None
 

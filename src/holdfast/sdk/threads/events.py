@@ -29,7 +29,7 @@ async def stream(
 
 
 async def pages(transport: Transport, path: str, query: Query, after: int) -> AsyncGenerator[ThreadEvent, None]:
-    """What there is, and no more."""
+    """Yield what there is, and no more."""
     while True:
         where: Query = {**query, "after": str(after), "limit": str(PAGE)}
         page = await transport.call("GET", f"{path}/events", params=where)

@@ -55,6 +55,12 @@ class ThreadInfo:
     created_at: datetime
     last_activity_at: datetime
     preview_url: str | None = None
+    """Where a program in its sandbox can be seen: the port that its options or the daemon's configuration name."""
+    preview_token: str | None = field(default=None, repr=False)
+    """Lets a browser in there, as ``?token=…`` at the end of the address; None in lists, and for keys that may only
+    look."""
+    preview_expires_at: datetime | None = None
+    """When the token expires. ``info`` and ``resolve`` give one that is good for a minute at least."""
     resume_failures: int = 0
     usage: Usage | None = None
     """Its calls to models, in all; None in what ``resolve`` returns."""
@@ -77,6 +83,8 @@ class Resolved:
     agent_session_id: str
     how: str
     why: str | None
+    urls: Mapping[str, str] = field(default_factory=dict)
+    """The addresses of its sandbox by name, such as ``terminal`` and those of its tunnels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,23 +65,25 @@ class Copies:
         self._shared = shared
 
     async def path(self, id: str) -> Path:
-        """Where it is; where there is nothing of it, where it would be. Raises ``Unavailable``."""
+        """Return where it is; where there is nothing of it, where it would be. Raises ``Unavailable``."""
         return (await _blocking(self._find_root, id) or self.root) / id
 
     async def reaches(self, id: str) -> bool:
         """Whether it is complete, and can be read from here. Raises ``Unavailable``, which says neither yes nor no."""
+        if self._shared is not None:
+            await _blocking(self._shared.stat)  # where it is not mounted, nothing is known of what is in it
         place = await self.path(id)
         return await _blocking(place.is_dir)
 
     def _find_root(self, id: str) -> Path | None:
-        """Where there is anything of it."""
+        """Return the directory in which there is anything of it."""
         roots = [self.root]
         if self._shared is not None and self._shared.exists():
             roots += sorted(self._shared.iterdir())
         return next((root for root in roots if any((root / f"{id}{end}").exists() for end in _ENDS)), None)
 
     async def beside(self, id: str) -> tuple[SnapshotKind, frames.Frame]:
-        """What kind of snapshot it is, and its shells, if it has any."""
+        """Return what kind of snapshot it is, and its shells, if it has any."""
         header, body = await SavedShells((await self.path(id)).parent).find(id) or ({}, b"")
         return SnapshotKind(str(header.pop("kind", SnapshotKind.FILES))), (header, body)
 

@@ -10,7 +10,7 @@ _IDS = ("snp_", "wsp_", "ses_")
 
 
 def check_name(field: str, name: str) -> str:
-    """The name; ``BadInput`` if it is none, or could be taken for an id."""
+    """Return the name; ``BadInput`` if it is none, or could be taken for an id."""
     if not _NAME.fullmatch(name):
         raise BadInput(
             f"{field}: {name[:80]!r} is no name; use A-Z, a-z, 0-9, '.', '_' and '-', at most 63 of them, and begin "

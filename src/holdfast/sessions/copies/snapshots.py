@@ -108,14 +108,14 @@ class Snapshots:
         return row
 
     async def list(self, *, caller: Caller) -> Sequence[SnapshotRow]:
-        """What the caller may see, newest first."""
+        """Return what the caller may see, newest first."""
         return await self._store.all(owner=None if caller.sees_all else caller.owner)
 
     async def get(self, reference: str, /, *, caller: Caller) -> SnapshotRow:
         return await self._store.get(reference, owner=caller.owner, everybodys=caller.sees_all)
 
     async def within_reach(self, session_id: str, *, owner: str) -> Sequence[str]:
-        """Those of a session that another can be made from on this node, newest first."""
+        """Return those of a session that another can be made from on this node, newest first."""
         ready = [
             row
             for row in await self._store.all(owner=owner)

@@ -26,7 +26,7 @@ class Workspaces:
         self._strays = strays
 
     async def list(self, *, caller: Caller) -> Sequence[WorkspaceView]:
-        """What the caller may see, by name."""
+        """Return what the caller may see, by name."""
         rows = await self._store.all(owner=None if caller.sees_all else caller.owner)
         return [WorkspaceView(row, await self._measure(row)) for row in rows if row.status != _DELETING]
 

@@ -32,17 +32,19 @@ def choose_spec(
     able: Capabilities,
     of_key: Ceilings = NO_CEILINGS,
     base: Limits | None = None,
+    image_mb: int = 0,
 ) -> SessionSpec:
     """Lay the caller's wishes over the defaults. Raises ``BadInput`` naming what cannot be.
 
-    ``of_key`` are the ceilings of the caller's key; ``base`` are the limits of what the session goes on from.
+    ``of_key`` are the ceilings of the caller's key; ``base`` are the limits of what the session goes on from;
+    ``image_mb`` is the memory that the image's services need.
     """
     network = _choose_network(request.network, settings.default_network, able)
     if sum(len(name) + len(value) for name, value in request.env.items()) > _MAX_ENV_BYTES:
         raise BadInput(f"env: more than {_MAX_ENV_BYTES} bytes in all")
     writable = settings.default_writable_root if request.writable_root is None else request.writable_root
     return SessionSpec(
-        limits=choose_limits(request, settings, of_key, base),
+        limits=choose_limits(request, settings, of_key, base, image_mb),
         network=network,
         writable_root=writable,
         env=dict(request.env),
@@ -109,14 +111,21 @@ def choose_ttl(ttl_seconds: int | None, settings: SessionSettings) -> int:
 
 
 def choose_limits(
-    request: CreateRequest, settings: SessionSettings, of_key: Ceilings = NO_CEILINGS, base: Limits | None = None
+    request: CreateRequest,
+    settings: SessionSettings,
+    of_key: Ceilings = NO_CEILINGS,
+    base: Limits | None = None,
+    image_mb: int = 0,
 ) -> Limits:
     """Raises ``LimitOutOfRange`` for a wish that cannot be; for what is ``kept``, takes the nearest that can.
 
     ``base``: of what the session goes on from, instead of the defaults. Its disk cannot be made smaller, so that one
-    is refused if it is too large; of a thread, which would lose its files, it stays.
+    is refused if it is too large; of a thread, which would lose its files, it stays. Where nobody says how much memory,
+    it is enough for the image's services, and for ``least_memory_mb`` of the request.
     """
-    chosen = {name: _choose(name, request, settings, of_key, base) for name in _NAMES}
+    memory_mb = max(settings.default_limits.memory_mb, request.least_memory_mb or 0, image_mb)
+    default = base or replace(settings.default_limits, memory_mb=memory_mb)
+    chosen = {name: _choose(name, request, settings, of_key, default, base) for name in _NAMES}
     return Limits(
         cpus=chosen["cpus"],
         memory_mb=int(chosen["memory_mb"]),
@@ -126,10 +135,15 @@ def choose_limits(
 
 
 def _choose(
-    name: str, request: CreateRequest, settings: SessionSettings, of_key: Ceilings, base: Limits | None
+    name: str,
+    request: CreateRequest,
+    settings: SessionSettings,
+    of_key: Ceilings,
+    defaults: Limits,
+    base: Limits | None,
 ) -> float:
     wanted: float | None = getattr(request, name)
-    default: float = getattr(base or settings.default_limits, name)
+    default: float = getattr(defaults, name)
     if base is not None and name == "disk_mb" and wanted is None:
         wanted = default
     if wanted is None:
@@ -155,7 +169,7 @@ def _most(name: str, settings: SessionSettings, of_key: Ceilings) -> float:
 
 
 def _ceilings(name: str, settings: SessionSettings, of_key: Ceilings) -> Iterator[tuple[float, str]]:
-    """How much at most, and who says so.
+    """Yield how much at most, and who says so.
 
     A ceiling below the floor is the floor: a key that may have no session at all says so by ``max_sessions``.
     """

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from holdfast.callers.ceilings import NO_CEILINGS, Ceilings
+from holdfast.drivers.base import ImageRoot
 from holdfast.errors import BadInput, DriverUnsupported
 from holdfast.records.copies import SnapshotRow
 from holdfast.records.limits import Limits
 from holdfast.records.machine import Status
 from holdfast.records.network import NetworkPolicy
+from holdfast.records.services import memory_needed
 from holdfast.records.sessions import SessionRow
 from holdfast.records.spec import SessionSpec
 from holdfast.sessions.context import Context
@@ -24,7 +26,7 @@ from holdfast.store import WorkspaceWish
 
 _HOME = "/workspace"
 _ALWAYS = object()
-_LATER_FIELDS = {"snapshot": None, "workspace": None, "kept": False}
+_LATER_FIELDS = {"snapshot": None, "workspace": None, "kept": False, "least_memory_mb": None}
 """With what stands for "not given": left out of the hash then, so that earlier versions of a request have the same."""
 
 
@@ -55,10 +57,12 @@ class Planning:
             base = snapshot.spec
             renewed = [*req.env, *self._proxies(base.network, req.network)]
             req, limits = choices.continued(req, base, snapshot.image), base.limits
-        spec = choices.choose_spec(req, self._settings, self._driver.capabilities, ceilings, limits)
+        root = await self._context.images.resolve(choices.choose_image(req.image, self._settings))
+        needed = memory_needed(root.services)
+        spec = choices.choose_spec(req, self._settings, self._driver.capabilities, ceilings, limits, needed)
         spec = replace(spec, renewed=tuple(renewed), workspace=self._workspace(req))
         ttl = choices.KEPT_SECONDS if req.kept else choices.choose_ttl(req.ttl_seconds, self._settings)
-        session = await self._plan(spec, choices.choose_image(req.image, self._settings), owner, ttl)
+        session = await self._plan(spec, root, owner, ttl)
         session.record = replace(
             session.record,
             metadata=dict(req.metadata),
@@ -76,12 +80,13 @@ class Planning:
         owner: str,
         ceilings: Ceilings = NO_CEILINGS,
     ) -> Session:
-        """A copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
+        """Return a copy of ``original``, as it is when the copy is made. Its workspace is copied, and not shared."""
         spec = original.spec
         limits = choices.choose_limits(CreateRequest(), self._settings, ceilings, spec.limits)
         spec = replace(spec, limits=limits, fork_of=original.id, workspace=None, renewed=(), kept=False)
         ttl = original.ttl_seconds if req.ttl_seconds is None else choices.choose_ttl(req.ttl_seconds, self._settings)
-        session = await self._plan(spec, choices.choose_image(original.image, self._settings), owner, ttl)
+        root = await self._context.images.resolve(choices.choose_image(original.image, self._settings))
+        session = await self._plan(spec, root, owner, ttl)
         session.record = replace(
             session.record,
             metadata=dict(original.metadata if req.metadata is None else req.metadata),
@@ -92,22 +97,21 @@ class Planning:
         return session
 
     def wish(self, row: SessionRow) -> WorkspaceWish | None:
-        """The workspace that this row is to have."""
+        """Return the workspace that this row is to have."""
         spec = row.spec
         if spec.workspace is None:
             return None
         return WorkspaceWish(spec.workspace, new_workspace_id(), spec.limits.disk_mb, self._settings.max_workspaces)
 
-    async def _plan(self, spec: SessionSpec, image: str, owner: str, ttl: int) -> Session:
+    async def _plan(self, spec: SessionSpec, root: ImageRoot, owner: str, ttl: int) -> Session:
         self._way_out.check(spec.network)
         await self._context.room.check("new sessions")
-        root = await self._context.images.resolve(image)
         now = self._context.clock()
         row = SessionRow(
             id=new_session_id(),
             owner=owner,
             status=Status.CREATING,
-            image=image,
+            image=root.name,
             node=self._context.node,
             driver=self._driver.name,
             spec=replace(spec, layout=str(root.layout), services=root.services, restored=None),
@@ -130,7 +134,7 @@ class Planning:
             raise BadInput(f"snapshot: {snapshot.name} was taken with driver {snapshot.driver}; this is another one")
 
     def _proxies(self, before: NetworkPolicy, wanted: NetworkPolicy | None) -> set[str]:
-        """The variables that tell of a way out, where that is not what the saved shells remember."""
+        """Return the variables that tell of a way out, where that is not what the saved shells remember."""
         if wanted is None or wanted == before:
             return set()
         return {*self._way_out.environment(before), *self._way_out.environment(wanted)}

@@ -69,7 +69,7 @@ class PoolKeeper:
     # -- giving out --------------------------------------------------------------------------------------------------
 
     def take(self, row: SessionRow, purpose: str | None = None) -> WarmSandbox | None:
-        """A ready sandbox for this row. Whoever takes one calls ``claim`` with it."""
+        """Return a ready sandbox for this row. Whoever takes one calls ``claim`` with it."""
         ready = self._pool.take(row, purpose)
         if row.image in self._pool.kinds or any(warmer.purpose == purpose for warmer in self._warmers.values()):
             self._context.metrics.pool_creates.labels("hit" if ready else "miss").inc()
@@ -129,7 +129,7 @@ class PoolKeeper:
             self._throw_away(ready.id)
 
     def owns(self, session_id: str) -> bool:
-        """Whether the sandbox with this id is in the pool, or on its way there or out of it."""
+        """Say whether the sandbox with this id is in the pool, or on its way there or out of it."""
         return self._pool.owns(session_id)
 
     def lost(self, session_id: str) -> bool:
@@ -259,7 +259,7 @@ class PoolKeeper:
                     self._throw_away(ready.id)
 
     def layouts(self) -> list[str]:
-        """The trees that pooled sandboxes stand on: not to be removed."""
+        """Return the trees that pooled sandboxes stand on: not to be removed."""
         everything = [ready.spec for kind in self._pool.kinds for ready in self._pool.ready(kind)]
         if self._making is not None:
             everything.append(self._making.spec)

@@ -48,7 +48,7 @@ class WarmSandbox:
         return self.row.id
 
     def fits(self, row: SessionRow, spec: SessionSpec, purpose: str | None = None) -> bool:
-        """Whether it is what this row asks for, but for what can still be set: the environment, and who keeps it.
+        """Say whether it is what this row asks for, but for what can still be set: the environment, and who keeps it.
 
         In one with a purpose, programs run already that would not see another environment.
         """
@@ -91,7 +91,7 @@ class Pool:
         return list(self._shelves)
 
     def owns(self, session_id: str) -> bool:
-        """Whether the sandbox with this id is being made, ready or taken: not a stray, although it has no row."""
+        """Say whether the sandbox with this id is being made, ready or taken: not a stray, although it has no row."""
         return any(shelf.has(session_id) for shelf in self._shelves.values())
 
     def ready(self, kind: str) -> list[WarmSandbox]:
@@ -101,7 +101,7 @@ class Pool:
         return len(self._shelves[kind].ready)
 
     def everything(self) -> list[str]:
-        """All that it owns."""
+        """Return all that it owns."""
         return [one for shelf in self._shelves.values() for one in (*shelf.making, *shelf.ready, *shelf.taken)]
 
     def most_wanted(self, kinds: Iterable[str]) -> str | None:

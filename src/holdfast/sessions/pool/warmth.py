@@ -37,7 +37,7 @@ class Warmer(Protocol):
         ...
 
     def request(self) -> CreateRequest:
-        """What such a create asks for, if it names nothing else."""
+        """Return what such a create asks for, if it names nothing else."""
         ...
 
     async def fingerprint(self) -> str:

@@ -79,7 +79,7 @@ class EventFeed:
         return page
 
     async def follow(self, after: int | None, wanted: Filter) -> AsyncGenerator[EventRow | Gap, None]:
-        """All events after a number, then those to come; in order, each once. Ends when the feed is closed."""
+        """Yield all events after a number, then those to come; in order, each once. Ends when the feed is closed."""
         while not self._closed:
             added = self._added  # before reading: what is added from now on sets it
             page = await self.page(after, PAGE, wanted)

@@ -40,7 +40,7 @@ class Webhook:
 
 
 def body(event: EventRow) -> bytes:
-    """The event as it is sent: the same bytes on every try."""
+    """Return the event as it is sent: the same bytes on every try."""
     at = datetime.fromtimestamp(event.at, UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
     told: dict[str, object] = {"seq": event.seq, "kind": event.kind, "session_id": event.session_id or None, "at": at}
     if event.thread_id is not None:

@@ -132,7 +132,7 @@ class Execs:
 
 
 def exec_fields(exec_id: str, request: ExecRequest, timeout_ms: int, limit: int) -> frames.Frame:
-    """The header and the body of a command's frame; the runner keeps at most ``limit`` bytes of its output."""
+    """Return the header and the body of a command's frame; the runner keeps at most ``limit`` bytes of its output."""
     cmd = request.cmd.encode()
     fields: frames.Header = {
         "exec_id": exec_id,

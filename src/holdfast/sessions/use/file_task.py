@@ -99,7 +99,7 @@ class FileTask:
 
 
 def natural(header: frames.Header, name: str) -> int:
-    """A number of the worker's answer."""
+    """Return a number of the worker's answer."""
     value = header.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ProtocolError(f"the runner sent no sensible {name}")

@@ -95,7 +95,7 @@ class SessionFiles:
             return Entry.of((await task.feed(pieces)).get("entry"))
 
     async def pack(self, session_id: str, path: str, *, gzip: bool) -> AsyncGenerator[bytes, None]:
-        """A folder as a tar; the first piece is empty, and comes when it is known that there will be others."""
+        """Yield a folder as a tar; the first piece is empty, and comes when it is known that there will be others."""
         async with self._task(session_id, "pack", path=path, gzip=gzip) as task:
             await task.next()
             yield b""

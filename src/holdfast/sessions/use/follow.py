@@ -53,7 +53,7 @@ OnAttach = Callable[[asyncio.StreamWriter | None], None]
 async def follow(
     link: Link, op: str, fields: frames.Header, offset: int, on_attach: OnAttach = lambda _writer: None
 ) -> AsyncGenerator[Attached | Chunk | End, None]:
-    """All output from ``offset`` on, then the end. A cut is survived as long as the runner comes back."""
+    """Yield all output from ``offset`` on, then the end. A cut is survived as long as the runner comes back."""
     position, before = offset, -1
     while True:
         try:
@@ -94,7 +94,7 @@ async def _read_all(reader: asyncio.StreamReader) -> AsyncGenerator[frames.Frame
 
 
 def _chunk(header: frames.Header, body: bytes) -> Chunk:
-    """The runner's words, checked: it lives in the sandbox and may be anything by now."""
+    """Return the runner's words, checked: it lives in the sandbox and may be anything by now."""
     offset, stream, dropped = header.get("offset"), header.get("stream"), header.get("dropped", 0)
     if not isinstance(offset, int) or stream not in (STDOUT, STDERR) or not isinstance(dropped, int):
         raise ProtocolError("the runner sent a piece of output that makes no sense")

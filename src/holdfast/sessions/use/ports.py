@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from holdfast.concurrency import Bounded
-from holdfast.errors import ProtocolError
+from holdfast.errors import HoldfastError, ProtocolError
 from holdfast.link.link import Stream
 from holdfast.link.streams import begin_stream, open_stream
 from holdfast.protocol import frames
@@ -17,6 +17,9 @@ from holdfast.sessions.use.using import Using
 
 CALL_SECONDS = 20.0
 _REMEMBERED = 10_000
+ALIVE_SECONDS = 5.0
+VISIT_BUFFER = 128 << 10
+"""Visitors may be many, and slow: what waits for them in the daemon is kept small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,19 @@ class Ports:
         Raises ``NothingListens`` if there is nobody to connect to.
         """
         fields: frames.Header = {"port": port}
-        return await begin_stream(session.link, "dial", fields)
+        return await begin_stream(session.link, "dial", fields, buffer=VISIT_BUFFER)
+
+    async def is_alive(self, session: Session) -> bool:
+        """Ask the sandbox whether it is still there: the end of a connection alone does not tell."""
+        try:
+            await session.link.call("ping", {}, timeout=ALIVE_SECONDS)
+        except HoldfastError:
+            return False
+        return True
 
 
 def _listening(told: object) -> Listening:
-    """The runner's words, checked: it lives in the sandbox and may be anything by now."""
+    """Return the runner's words, checked: it lives in the sandbox and may be anything by now."""
     match told:
         case {"port": int(port), "address": str(address), "pid": int() | None as pid, "program": str() | None as name}:
             return Listening(port, address, pid, name)

@@ -157,7 +157,7 @@ class Processes:
         self._told[session_id] = self.told(session_id) + 1
 
     def told(self, session_id: str) -> int:
-        """How many words, by this daemon."""
+        """Return the number of words that this daemon has sent."""
         return self._told.get(session_id, 0)
 
     async def _ask(
@@ -232,7 +232,7 @@ def _size(size: TerminalSize | None) -> list[int] | None:
 
 
 def _chunks(header: frames.Header, body: bytes, asked: int) -> list[Chunk]:
-    """The runner's words, checked: it lives in the sandbox and may be anything by now."""
+    """Return the runner's words, checked: it lives in the sandbox and may be anything by now."""
     start, pieces = header.get("offset"), header.get("pieces")
     if not isinstance(start, int) or not isinstance(pieces, list):
         raise ProtocolError("the runner sent output that makes no sense")

@@ -28,5 +28,5 @@ def files_only() -> Iterator[None]:
 
 
 def sight_fields() -> Header:
-    """What a call that reads carries."""
+    """Return what a call that reads carries."""
     return {"files_only": True} if _files_only.get() else {}

@@ -6,14 +6,13 @@ the program has ended. A terminal is a process: it goes on when the client is go
 id, from any offset that is still kept.
 """
 
-import asyncio
 import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.concurrency import cancel_and_wait, seen
+from holdfast.concurrency import until_one_ends
 from holdfast.errors import BadInput
 from holdfast.sessions.use.follow import Attached, Chunk
 from holdfast.sessions.use.processes import Attachment, Processes, ProcessRequest, ProcessView, TerminalSize
@@ -98,15 +97,7 @@ class _Conversation:
         self._attachment = Attachment()
 
     async def run(self, offset: int) -> None:
-        showing = seen(asyncio.ensure_future(self._show(offset)))
-        typing = seen(asyncio.ensure_future(self._type()))
-        try:
-            await asyncio.wait([showing, typing], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel_and_wait(showing, typing)
-        for task in (showing, typing):
-            if not task.cancelled():
-                task.result()
+        await until_one_ends(self._show(offset), self._type())
 
     async def _show(self, offset: int) -> None:
         """Send the client what the program writes."""

@@ -31,7 +31,7 @@ def boot_clock() -> float:
 
 
 def boot_id() -> str:
-    """What is another one after each start of the machine."""
+    """Return an id that is another one after each start of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

@@ -110,7 +110,7 @@ class DiskGuard:
         return [session for session in self._sessions.all() if session.link.held is not None]
 
     def _writers(self, use: Mapping[str, DiskUse], left: int) -> list[Session]:
-        """Those that have taken more than their share; who is seen for the first time has taken nothing yet."""
+        """Return those that have taken more than their share; who is seen for the first time has taken nothing yet."""
         running = [session for session in self._sessions.all() if session.id in use and session.link.held is None]
         share = max(left / 2, self._room.low / _SMALL_PART) / max(1, len(running))
         return [one for one in running if use[one.id].taken - self._base[one.id].taken > share]

@@ -150,7 +150,7 @@ class Housekeeping:
                 operations.attempt(row.id, "reap", destroy, session_id=row.id)
 
     async def _look_at_the_clock(self) -> float:
-        """What time it is. Where the clock was set, sessions keep the time that they had left."""
+        """Return what time it is. Where the clock was set, sessions keep the time that they had left."""
         look = self._context.watch.look()
         self._to_move += look.jumped  # also by what could not be written the last time
         if self._to_move:
@@ -171,7 +171,7 @@ class Housekeeping:
                 operations.attempt(row.id, "sleep", partial(self._sleep.pause, row.id, how), session_id=row.id)
 
     def _choose_sleep(self, row: SessionRow) -> PausedAs | None:
-        """How it is to sleep from now on; None: as it is. Its destruction is a matter of ``expires_at``."""
+        """Return how it is to sleep from now on; None: as it is. Its destruction is a matter of ``expires_at``."""
         session = self._sessions.live(row.id)
         if row.status == Status.PAUSED:
             state = SleepState.PAUSED if row.paused_as == PausedAs.FROZEN else SleepState.HIBERNATED
@@ -278,7 +278,7 @@ class Housekeeping:
                 return
 
     async def _is_coming(self, session_id: str) -> bool:
-        """Whether it is still being made, or woken: when it is there, it may be dead already."""
+        """Say whether it is still being made, or woken: when it is there, it may be dead already."""
         if self._context.operations.running(session_id):
             return True
         row = await self._sessions.find_row(session_id)

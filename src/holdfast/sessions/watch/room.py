@@ -36,11 +36,11 @@ class Room:
             )
 
     async def look(self) -> bool:
-        """Whether there is too little."""
+        """Say whether there is too little."""
         return bool(self.low) and await self.measure() < self.low
 
     async def measure(self) -> int:
-        """How many bytes are free."""
+        """Return how many bytes are free."""
         free = await asyncio.to_thread(self._free)
         low = bool(self.low) and free < self.low
         if low != self.is_low:

@@ -186,7 +186,7 @@ class Strays:
             await self._driver.stop(found.handle)
 
     async def layouts(self) -> Sequence[str]:
-        """The trees that sandboxes stand on that are set aside: not to be removed."""
+        """Return the trees that sandboxes stand on that are set aside: not to be removed."""
         specs = [mark.row.get("spec") for mark in (await self._marks.all()).values() if mark.id.startswith("ses_")]
         return [SessionSpec.from_json(spec).layout or "" for spec in specs if isinstance(spec, str)]
 
@@ -269,7 +269,7 @@ class Strays:
         return stored, runs
 
     async def _workspace_of(self, row: SessionRow) -> WorkspaceWish | None:
-        """The named workspace that it had comes with it."""
+        """Return the named workspace that it had: it comes with it."""
         spec = row.spec
         if row.workspace_id is None or spec.workspace is None:
             return None

@@ -22,6 +22,7 @@ from holdfast.store.database.reserve import Reserve, may_spend
 from holdfast.store.database.stalled import StandingStill
 
 T = TypeVar("T")
+R = TypeVar("R")
 Work = Callable[[sa.Connection], T]
 
 STATEMENT_TIMEOUT = 15.0
@@ -46,6 +47,15 @@ class Database(ABC):
 
     async def read(self, work: Work[T]) -> T:
         return await self._settle(self._run_translated(self._read, work))
+
+    async def rows(self, query: sa.Select[Any], make: Callable[..., R]) -> list[R]:
+        """Read what the query finds, and make a record of each row from its columns."""
+        return await self.read(lambda connection: [make(**found._mapping) for found in connection.execute(query)])
+
+    async def row(self, query: sa.Select[Any], make: Callable[..., R]) -> R | None:
+        """Read the one row that the query can find; None if it finds none."""
+        found = await self.rows(query, make)
+        return found[0] if found else None
 
     async def write(self, work: Work[T]) -> T:
         return await self._settle(self._write_somehow(work))

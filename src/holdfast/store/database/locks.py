@@ -18,6 +18,7 @@ LEASE: Final = _HOLDFAST + 3
 THREAD: Final = _HOLDFAST + 6
 NODE: Final = _HOLDFAST + 7
 BUDGET: Final = _HOLDFAST + 8
+TUNNELS: Final = _HOLDFAST + 9
 
 
 def hold(connection: sa.Connection, what: int, which: str = "") -> None:

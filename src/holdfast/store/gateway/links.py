@@ -12,7 +12,8 @@ from holdfast.errors import Conflict, LinkNotFound
 from holdfast.records.gateway import LinkRow, VisitRow
 from holdfast.records.machine import Status
 from holdfast.store.database.database import Database
-from holdfast.store.gateway.tables import links, tickets, tunnels, visits
+from holdfast.store.gateway.tables import links, tickets, visits
+from holdfast.store.gateway.tunnels import prune as prune_tunnels
 from holdfast.store.tables import sessions
 
 _THERE = sa.select(sessions.c.id).where(sessions.c.status != Status.DESTROYED)
@@ -69,6 +70,11 @@ class LinkStore:
 
     # -- visits --------------------------------------------------------------------------------------------------------
 
+    async def is_link(self, secret_hash: str) -> bool:
+        """Say whether there is a link with this secret, whatever has become of it."""
+        query = sa.select(links.c.id).where(links.c.secret_hash == secret_hash)
+        return await self._database.read(lambda connection: connection.execute(query).first() is not None)
+
     async def redeem(
         self, secret_hash: str, *, session_id: str, label: str, visit_id: str, now: float, until: float
     ) -> VisitRow | None:
@@ -101,8 +107,19 @@ class LinkStore:
 
         return await self._database.write(work)
 
-    async def begin_visit(self, row: VisitRow) -> None:
-        await self._database.write(lambda connection: connection.execute(sa.insert(visits).values(asdict(row))))
+    async def begin_visit(self, row: VisitRow, *, most: int) -> None:
+        """Add a visit. Of those of the session that came by no link, the newest ``most`` stay."""
+        mine = (visits.c.session_id == row.session_id, visits.c.link_id.is_(None))
+        newest = sa.select(visits.c.id).where(*mine).order_by(visits.c.created_at.desc(), visits.c.id).limit(most)
+
+        def work(connection: sa.Connection) -> None:
+            connection.execute(sa.insert(visits).values(asdict(row)))
+            count = connection.scalar(sa.select(sa.func.count()).select_from(visits).where(*mine))
+            if (count or 0) > most:
+                kept = connection.scalars(newest).all()
+                connection.execute(sa.delete(visits).where(*mine, visits.c.id.not_in(kept)))
+
+        await self._database.write(work)
 
     async def visit(self, id: str) -> VisitRow | None:
         query = sa.select(visits).where(visits.c.id == id)
@@ -141,7 +158,8 @@ class LinkStore:
         """Remove what has expired, and what belongs to sessions that are gone."""
 
         def work(connection: sa.Connection) -> None:
-            for table in (visits, links, tunnels):
+            prune_tunnels(connection)
+            for table in (visits, links):
                 connection.execute(sa.delete(table).where(table.c.session_id.not_in(_THERE)))
             connection.execute(sa.delete(visits).where(visits.c.expires_at <= now))
             connection.execute(sa.delete(tickets).where(tickets.c.expires_at <= now))

@@ -94,7 +94,7 @@ class SessionStore:
         return await self._write(work, tell)
 
     async def get(self, id: str) -> SessionRow:
-        """The row; raises ``SessionNotFound``."""
+        """Return the row; raises ``SessionNotFound``."""
         return await self._database.read(lambda connection: get(connection, id))
 
     async def owner(self, id: str) -> str:
@@ -119,17 +119,17 @@ class SessionStore:
             query = query.where(table.c.owner == owner)
         if after is not None:
             query = query.where(table.c.id < after)
-        return await self._all(query)
+        return await self._database.rows(query, SessionRow)
 
     async def by_status(self, statuses: Collection[str], *, node: str) -> list[SessionRow]:
-        """Every row of this node in one of ``statuses``, oldest first."""
+        """Return every row of this node in one of ``statuses``, oldest first."""
         mine = SELECT.where(table.c.status.in_(statuses), table.c.node == node)
-        return await self._all(mine.order_by(table.c.id))
+        return await self._database.rows(mine.order_by(table.c.id), SessionRow)
 
     async def expired(self, *, statuses: Collection[str], node: str, now: float, limit: int) -> list[SessionRow]:
         """This node's rows in one of ``statuses`` whose time is up, longest overdue first. Claim each before acting."""
         overdue = SELECT.where(table.c.status.in_(statuses), table.c.node == node, table.c.expires_at <= now)
-        return await self._all(overdue.order_by(table.c.expires_at).limit(limit))
+        return await self._database.rows(overdue.order_by(table.c.expires_at).limit(limit), SessionRow)
 
     async def change(
         self,
@@ -209,19 +209,6 @@ class SessionStore:
 
         return await self._database.write(work)
 
-    async def renew_lease(self, id: str, *, owner: str, generation: int, now: float, ttl: float) -> None:
-        """Keep our lease until ``now + ttl``. Raises ``StaleRow`` if it is lost, ``SessionNotFound`` without a row.
-
-        A lease that ran out while nobody took it can be renewed: its generation is still the newest.
-        """
-        update = _ours(id, owner, generation).values(lease_expires_at=now + ttl, updated_at=now)
-
-        def work(connection: sa.Connection) -> None:
-            if (connection.execute(update)).rowcount == 0:
-                refuse_stale(connection, id)
-
-        await self._database.write(work)
-
     async def release_lease(self, id: str, *, owner: str, generation: int) -> None:
         """Give the lease back if it is still ours. If it is not, nothing happens: it was lost, which is no error."""
         update = _ours(id, owner, generation).values(lease_owner=None, lease_expires_at=None)
@@ -254,35 +241,16 @@ class SessionStore:
     async def prune_destroyed(self, before: float) -> int:
         """Delete destroyed rows that last changed before ``before``; returns how many."""
         old = sa.delete(table).where(table.c.status == "destroyed", table.c.updated_at < before)
-
-        def work(connection: sa.Connection) -> int:
-            return (connection.execute(old)).rowcount
-
-        return await self._database.write(work)
+        return await self._database.write(lambda connection: connection.execute(old).rowcount)
 
     async def referenced_images(self, *, node: str) -> set[str]:
-        """The images of this node's live sessions and of its snapshots: these may not be deleted."""
+        """Return the images of this node's live sessions and of its snapshots: these may not be deleted."""
         of_sessions = sa.select(table.c.image).where(table.c.status.in_(LIVE), table.c.node == node)
         query = of_sessions.union(sa.select(snapshot_table.c.image).where(snapshot_table.c.node == node))
-
-        def work(connection: sa.Connection) -> set[str]:
-            return set(connection.scalars(query))
-
-        return await self._database.read(work)
+        return await self._database.read(lambda connection: set(connection.scalars(query)))
 
     async def _write(self, work: Work[T], tell: Sequence[str]) -> T:
-        """Also a caller that is cancelled, or a commit whose answer is lost, may have added an event."""
-        try:
-            return await self._database.write(work)
-        finally:
-            if tell:
-                self.events.announce()
-
-    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[SessionRow]:
-        def work(connection: sa.Connection) -> list[SessionRow]:
-            return [row_of(found) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await (self.events.write(work) if tell else self._database.write(work))
 
 
 def _at_most(value: sa.ColumnElement[float], most: float | sa.ColumnElement[float]) -> sa.ColumnElement[float]:
@@ -290,7 +258,7 @@ def _at_most(value: sa.ColumnElement[float], most: float | sa.ColumnElement[floa
 
 
 def _later(column: sa.Column[float], value: sa.BindParameter[float]) -> sa.Case[float]:
-    """The greater of the two: ``max`` and ``GREATEST`` in words that both databases know."""
+    """Return the greater of the two: ``max`` and ``GREATEST`` in words that both databases know."""
     return sa.case((column < value, value), else_=column)
 
 

@@ -53,14 +53,10 @@ class SnapshotStore:
         mine = table.c.owner == owner
         by_id = table.c.id == reference if everybodys else sa.and_(table.c.id == reference, mine)
         query = sa.select(table).where(sa.or_(by_id, sa.and_(table.c.name == reference, mine)))
-
-        def work(connection: sa.Connection) -> SnapshotRow:
-            found = connection.execute(query).one_or_none()
-            if found is None:
-                raise no_snapshot(reference)
-            return SnapshotRow(**found._mapping)
-
-        return await self._database.read(work)
+        found = await self._database.row(query, SnapshotRow)
+        if found is None:
+            raise no_snapshot(reference)
+        return found
 
     async def all(self, *, owner: str | None = None, node: str | None = None) -> list[SnapshotRow]:
         """Newest first; None is everybody's, on every node."""
@@ -69,11 +65,7 @@ class SnapshotStore:
             query = query.where(table.c.owner == owner)
         if node is not None:
             query = query.where(table.c.node == node)
-
-        def work(connection: sa.Connection) -> list[SnapshotRow]:
-            return [SnapshotRow(**found._mapping) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.rows(query, SnapshotRow)
 
     async def finish(
         self, id: str, *, kind: str, size_bytes: int, now: float, notes: Sequence[NewEvent]
@@ -90,10 +82,7 @@ class SnapshotStore:
                 append(connection, note.kind, note.session_id, at=now, data=note.data, owner=note.owner)
             return SnapshotRow(**found._mapping)
 
-        try:
-            return await self._database.write(work)
-        finally:
-            self._events.announce()
+        return await self._events.write(work)
 
     async def begin_removal(self, id: str) -> None:
         """From now on nobody can use it. Raises ``Conflict``, naming the session that is being made from it."""

@@ -49,11 +49,7 @@ class WorkspaceStore:
             query = query.where(table.c.owner == owner)
         if node is not None:
             query = query.where(table.c.node == node)
-
-        def work(connection: sa.Connection) -> list[WorkspaceRow]:
-            return [WorkspaceRow(**found._mapping) for found in connection.execute(query)]
-
-        return await self._database.read(work)
+        return await self._database.rows(query, WorkspaceRow)
 
     async def get(self, reference: str, *, owner: str, everybodys: bool = False) -> WorkspaceRow:
         """By the name that ``owner`` gave it, or by id; with ``everybodys``, by the id of anybody's.
@@ -63,14 +59,10 @@ class WorkspaceStore:
         mine = table.c.owner == owner
         by_id = table.c.id == reference if everybodys else sa.and_(table.c.id == reference, mine)
         query = _SELECT.where(sa.or_(by_id, sa.and_(table.c.name == reference, mine)))
-
-        def work(connection: sa.Connection) -> WorkspaceRow:
-            found = connection.execute(query).one_or_none()
-            if found is None:
-                raise no_workspace(reference)
-            return WorkspaceRow(**found._mapping)
-
-        return await self._database.read(work)
+        found = await self._database.row(query, WorkspaceRow)
+        if found is None:
+            raise no_workspace(reference)
+        return found
 
     async def insert(self, row: WorkspaceRow) -> None:
         """One whose files are there already. Raises ``Conflict`` if the id is known, or the name is taken."""
@@ -112,7 +104,7 @@ def no_workspace(reference: str) -> WorkspaceNotFound:
 
 
 def take(connection: sa.Connection, wish: WorkspaceWish, row: SessionRow) -> str:
-    """The id of the workspace for this row, inside the transaction of its insert, which holds the lock."""
+    """Return the id of the workspace for this row, inside the transaction of its insert, which holds the lock."""
     query = _SELECT.where(table.c.owner == row.owner, table.c.name == wish.name)
     found = connection.execute(query).one_or_none()
     if found is None:

@@ -33,7 +33,7 @@ class ThreadFiles:
             entered = enter_any(connection, row.thread_id)
             there = connection.execute(_COLUMNS.where(table.c.id == row.id)).one_or_none()
             if there is not None:
-                return _row(there)
+                return ThreadFileRow(**there._mapping)
             added = sa.insert(table).values(values | {"created_at": entered.now})
             connection.execute(added)
             return replace(row, created_at=entered.now)
@@ -42,19 +42,22 @@ class ThreadFiles:
 
     async def get(self, thread_id: str, id: str) -> ThreadFileRow:
         """Return the file of this thread; raises ``FileMissing``, also if it is another thread's."""
-        found = await self._all(_COLUMNS.where(table.c.thread_id == thread_id, table.c.id == id))
-        if not found:
+        query = _COLUMNS.where(table.c.thread_id == thread_id, table.c.id == id)
+        found = await self._database.row(query, ThreadFileRow)
+        if found is None:
             raise FileMissing(f"there is no file {id} in thread {thread_id}")
-        return found[0]
+        return found
 
     async def of_thread(self, thread_id: str, *, kind: str | None = None) -> list[ThreadFileRow]:
         """Return all files of a thread, oldest first."""
         query = _COLUMNS.where(table.c.thread_id == thread_id).order_by(table.c.created_at, table.c.id)
-        return await self._all(query if kind is None else query.where(table.c.kind == kind))
+        return await self._database.rows(query if kind is None else query.where(table.c.kind == kind), ThreadFileRow)
 
     async def some(self, thread_id: str, ids: Collection[str]) -> list[ThreadFileRow]:
         """Return those of these ids that there are, in the order asked for."""
-        found = await self._all(_COLUMNS.where(table.c.thread_id == thread_id, table.c.id.in_(ids)))
+        found = await self._database.rows(
+            _COLUMNS.where(table.c.thread_id == thread_id, table.c.id.in_(ids)), ThreadFileRow
+        )
         by_id = {row.id: row for row in found}
         return [by_id[id] for id in ids if id in by_id]
 
@@ -96,9 +99,6 @@ class ThreadFiles:
 
         return await self._database.write(work)
 
-    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadFileRow]:
-        return await self._database.read(lambda connection: [_row(found) for found in connection.execute(query)])
-
 
 def _of(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:
     return ThreadFileRow(**{name: found._mapping[name] for name in ThreadFileRow.__dataclass_fields__})
@@ -119,7 +119,3 @@ def _victims(
         gone.append(row)
         size, count = size - row.size, count - 1
     return gone
-
-
-def _row(found: sa.Row[tuple[object, ...]]) -> ThreadFileRow:
-    return ThreadFileRow(**found._mapping)

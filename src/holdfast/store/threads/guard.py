@@ -45,6 +45,11 @@ def clock(connection: sa.Connection) -> sa.ColumnElement[float]:
     return sa.literal(time.time(), sa.Double)
 
 
+def read_clock(connection: sa.Connection) -> float:
+    """Ask the one clock what time it is."""
+    return connection.execute(sa.select(clock(connection))).scalar_one()
+
+
 def thread_row(found: sa.Row[tuple[object, ...]]) -> ThreadRow:
     return ThreadRow(**found._mapping)
 
@@ -158,7 +163,7 @@ def change_channel(
 
 
 def has_work() -> sa.ColumnElement[bool]:
-    """Whether there is a queued message, a turn that has not ended, or an open request."""
+    """Return whether there is a queued message, a turn that has not ended, or an open request."""
     return sa.or_(
         sa.exists().where(messages.c.thread_id == table.c.id, sa.text(f"messages.{QUEUED}")),
         sa.exists().where(turns.c.thread_id == table.c.id, sa.text(f"turns.{UNENDED}")),
@@ -167,7 +172,7 @@ def has_work() -> sa.ColumnElement[bool]:
 
 
 def at_home(nodes: Collection[str]) -> sa.ColumnElement[bool]:
-    """Whether its sandbox is on one of these hosts, or it has none."""
+    """Return whether its sandbox is on one of these hosts, or it has none."""
     return ~sa.exists().where(sessions.c.id == table.c.session_id, sessions.c.node.not_in(nodes))
 
 

@@ -14,7 +14,17 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from holdfast.errors import Conflict
 from holdfast.records.threads import Lease, ThreadRow
 from holdfast.store.database.database import Database
-from holdfast.store.threads.guard import at_home, clock, enter, has_work, lease_free, lock, no_thread, thread_row
+from holdfast.store.threads.guard import (
+    at_home,
+    clock,
+    enter,
+    has_work,
+    lease_free,
+    lock,
+    no_thread,
+    read_clock,
+    thread_row,
+)
 from holdfast.store.threads.tables import NOT_DELETED, OPEN, QUEUED, UNENDED, messages, thread_requests, turns
 from holdfast.store.threads.tables import threads as table
 from holdfast.store.threads.watch import ThreadWatch
@@ -40,9 +50,7 @@ class ThreadLeases:
 
     async def now(self) -> float:
         """Return what time it is, by the one clock."""
-        return await self._database.read(
-            lambda connection: connection.execute(sa.select(clock(connection))).scalar_one()
-        )
+        return await self._database.read(read_clock)
 
     async def take(self, id: str, *, owner: str, ttl: float) -> ThreadRow:
         """Take the lease if it is free, has run out, or is already ours. ``row.lease`` is what later writes need.

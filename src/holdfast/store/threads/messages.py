@@ -72,11 +72,15 @@ class MessageStore:
     async def queued(self, thread_id: str, channel: str | None = None) -> list[MessageRow]:
         """Return what waits for a turn, in order; None: in all channels."""
         query = sa.select(table).where(table.c.thread_id == thread_id, sa.text(QUEUED)).order_by(table.c.position)
-        return await self._all(query if channel is None else query.where(table.c.channel == channel))
+        return await self._database.rows(
+            query if channel is None else query.where(table.c.channel == channel), _message
+        )
 
     async def of_turn(self, turn_id: str) -> list[MessageRow]:
         """Return the messages that a turn answers, in order."""
-        return await self._all(sa.select(table).where(table.c.turn_id == turn_id).order_by(table.c.seq))
+        return await self._database.rows(
+            sa.select(table).where(table.c.turn_id == turn_id).order_by(table.c.seq), _message
+        )
 
     async def page(
         self,
@@ -137,9 +141,6 @@ class MessageStore:
             return None if message is None or thread is None else (_row(message), thread_row(thread))
 
         return await self._database.read(work)
-
-    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[MessageRow]:
-        return await self._database.read(lambda connection: [_row(found) for found in connection.execute(query)])
 
 
 def _row(found: sa.Row[tuple[object, ...]]) -> MessageRow:

@@ -43,9 +43,7 @@ class ThreadRequests:
     async def open(self, thread_id: str) -> list[RequestRow]:
         """Return those not done yet, oldest first."""
         query = sa.select(table).where(table.c.thread_id == thread_id, sa.text(OPEN)).order_by(table.c.at, table.c.id)
-        return await self._database.read(
-            lambda connection: [RequestRow(**found._mapping) for found in connection.execute(query)]
-        )
+        return await self._database.rows(query, RequestRow)
 
     async def get(self, id: str) -> RequestRow:
         """Return one request; raises ``NotFound``."""

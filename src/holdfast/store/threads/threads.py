@@ -1,6 +1,7 @@
 """Rows of threads and their channels: look-ups, and every change that its lease guards."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast.records.threads import (
 )
 from holdfast.store.database.database import Database
 from holdfast.store.database.locks import THREAD, hold
+from holdfast.store.gateway import tunnels
 from holdfast.store.pages import Page, read_page
 from holdfast.store.tables import sessions
 from holdfast.store.threads import news, removal
@@ -38,6 +40,7 @@ from holdfast.store.threads.tables import NOT_DELETED, UNENDED, turns
 from holdfast.store.threads.tables import thread_channels as channels
 from holdfast.store.threads.tables import threads as table
 from holdfast.store.threads.watch import ThreadWatch
+from holdfast.vocabulary.preview_urls import split_token
 from holdfast.vocabulary.thread_keys import platform_of
 from holdfast.vocabulary.turn_events import TurnEvent
 
@@ -88,7 +91,7 @@ class ThreadStore:
         Of many callers at once, one makes it and all get it. A deleted thread is not found: its key makes a new one.
         """
         mine = _FOUND.where(table.c.owner == owner, table.c.key == key)
-        found = await self._one(mine)
+        found = await self._database.row(mine, ThreadRow)
         if found is not None:
             return found, False
 
@@ -123,14 +126,14 @@ class ThreadStore:
 
     async def get(self, id: str) -> ThreadRow:
         """Return the row; raises ``ThreadNotFound``, also if it is deleted."""
-        found = await self._one(_FOUND.where(table.c.id == id))
+        found = await self._database.row(_FOUND.where(table.c.id == id), ThreadRow)
         if found is None:
             raise no_thread(id)
         return found
 
     async def by_key(self, owner: str, key: str) -> ThreadRow:
         """Return the row; raises ``ThreadNotFound``."""
-        found = await self._one(_FOUND.where(table.c.owner == owner, table.c.key == key))
+        found = await self._database.row(_FOUND.where(table.c.owner == owner, table.c.key == key), ThreadRow)
         if found is None:
             raise no_thread(key)
         return found
@@ -196,7 +199,7 @@ class ThreadStore:
         if session_status is not None:
             made_there = made_there.where(sessions.c.status == session_status)
         mine = (table.c.session_id.in_(made_there), table.c.sleep_state.in_(sleep_states))
-        return await self._all(_FOUND.where(*mine).order_by(table.c.id))
+        return await self._database.rows(_FOUND.where(*mine).order_by(table.c.id), ThreadRow)
 
     async def at_work(self, session_id: str) -> tuple[ThreadRow, Mapping[str, str]] | None:
         """Return the thread that owns this session and, by channel, its turns that have not ended, oldest first."""
@@ -213,19 +216,12 @@ class ThreadStore:
     async def channels(self, id: str) -> list[ChannelRow]:
         """Return the channels of a thread, by name; empty if there is no such thread."""
         query = sa.select(channels).where(channels.c.thread_id == id).order_by(channels.c.channel)
-        return await self._channels(query)
+        return await self._database.rows(query, ChannelRow)
 
     async def channel(self, id: str, channel: str) -> ChannelRow | None:
         """Return one channel; None before its first message."""
-        found = await self._channels(
-            sa.select(channels).where(channels.c.thread_id == id, channels.c.channel == channel)
-        )
-        return found[0] if found else None
-
-    async def _channels(self, query: sa.Select[tuple[object, ...]]) -> list[ChannelRow]:
-        return await self._database.read(
-            lambda connection: [ChannelRow(**found._mapping) for found in connection.execute(query)]
-        )
+        query = sa.select(channels).where(channels.c.thread_id == id, channels.c.channel == channel)
+        return await self._database.row(query, ChannelRow)
 
     async def set_session(
         self,
@@ -237,7 +233,8 @@ class ThreadStore:
     ) -> ThreadRow:
         """Note which is the thread's sandbox now; None: it has none. A new one counts ``incarnation`` up.
 
-        ``sleep_state`` becomes ``awake`` or ``none``. What a former sandbox was given is forgotten.
+        ``sleep_state`` becomes ``awake`` or ``none``. What a former sandbox was given is forgotten; the names of its
+        ports are those of the next one.
         """
         given = None if session_id is None else sa.literal(session_id)
         lost = table.c.session_id.is_not(None) if given is None else table.c.session_id != given
@@ -253,10 +250,11 @@ class ThreadStore:
         }
 
         def work(connection: sa.Connection) -> ThreadRow:
+            before = connection.scalar(sa.select(table.c.session_id).where(table.c.id == lease.thread_id))
             gone = sa.case((lost, clock(connection)), else_=table.c.destroyed_at)
             entered = enter(connection, lease, events=events, **values, destroyed_at=gone)
             append(connection, entered, events, channel=channel, numbered=True)
-            return entered.row
+            return replace(entered.row, last_seq=tunnels.move(connection, entered, before))
 
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
 
@@ -331,6 +329,18 @@ class ThreadStore:
         """Note that it works again: no error, no failures."""
         return await self._change(lease, {"last_error": None, "resume_failures": 0}, ())
 
+    async def note_preview(
+        self, id: str, session_id: str, url: str, token: str | None = None, expires_at: float | None = None
+    ) -> None:
+        """Note where its sandbox can be seen, while that is its sandbox. No lease needed: nothing depends on it.
+
+        A token in the address (``?tkn=…``, as some providers have it) is taken out, and is the token if there is none.
+        """
+        url, found = split_token(url)
+        this = (table.c.id == id, table.c.session_id == session_id, table.c.deleted_at.is_(None))
+        values = {"preview_url": url, "preview_token": token or found, "preview_expires_at": expires_at}
+        await self._database.write(lambda connection: connection.execute(sa.update(table).where(*this).values(values)))
+
     async def touch(self, id: str, channel: str | None = None) -> None:
         """Note that somebody uses the thread without writing to it, as in a terminal. No lease needed.
 
@@ -388,13 +398,6 @@ class ThreadStore:
             return entered.row
 
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
-
-    async def _one(self, query: sa.Select[tuple[object, ...]]) -> ThreadRow | None:
-        found = await self._all(query)
-        return found[0] if found else None
-
-    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[ThreadRow]:
-        return await self._database.read(lambda connection: [thread_row(found) for found in connection.execute(query)])
 
 
 def _last_active_first(columns: sa.ColumnCollection[str, Any]) -> Sequence[sa.ColumnElement[Any]]:

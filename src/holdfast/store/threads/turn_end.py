@@ -115,7 +115,7 @@ def answer_of(connection: sa.Connection, turn: TurnRow, newest: int) -> str:
 
 
 def said(told: Iterable[Mapping[str, object]], *, most: int) -> str:
-    """The text of the deltas without thinking, and without what was taken back; an empty line between its parts.
+    """Return the text of the deltas without thinking, and without what was taken back; an empty line between its parts.
 
     Of a text that is longer than ``most`` its beginning and its end: it is kept as long as the thread is.
     """

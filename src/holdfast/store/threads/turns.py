@@ -104,20 +104,20 @@ class TurnStore:
 
     async def get(self, turn_id: str) -> TurnRow:
         """Return the turn; raises ``TurnNotFound``."""
-        found = await self._all(sa.select(table).where(table.c.id == turn_id))
-        if not found:
+        found = await self._database.row(sa.select(table).where(table.c.id == turn_id), TurnRow)
+        if found is None:
             raise no_turn(turn_id)
-        return found[0]
+        return found
 
     async def page(self, thread_id: str, *, limit: int, before: int | None = None) -> list[TurnRow]:
         """Return at most ``limit`` turns, newest first; ``before`` is the ``first_seq`` of the last one of a page."""
         query = sa.select(table).where(table.c.thread_id == thread_id).order_by(table.c.first_seq.desc()).limit(limit)
-        return await self._all(query if before is None else query.where(table.c.first_seq < before))
+        return await self._database.rows(query if before is None else query.where(table.c.first_seq < before), TurnRow)
 
     async def unfinished(self, thread_id: str) -> list[TurnRow]:
         """Return turns that have not ended, oldest first: what a successor takes up. At most one per channel."""
         query = sa.select(table).where(table.c.thread_id == thread_id, sa.text(UNENDED))
-        return await self._all(query.order_by(table.c.first_seq))
+        return await self._database.rows(query.order_by(table.c.first_seq), TurnRow)
 
     async def note(
         self,
@@ -274,9 +274,6 @@ class TurnStore:
 
     async def _write(self, lease: Lease, work: Work[T]) -> T:
         return await write_and_wake(self._database, self._watch, lease.thread_id, work)
-
-    async def _all(self, query: sa.Select[tuple[object, ...]]) -> list[TurnRow]:
-        return await self._database.read(lambda connection: [_row(found) for found in connection.execute(query)])
 
 
 def _row(found: sa.Row[tuple[object, ...]]) -> TurnRow:

@@ -31,12 +31,12 @@ class Hosts:
             return None
 
     async def serves(self, row: ThreadRow) -> bool:
-        """Whether this daemon is the one to work on it: its sandbox is here, or nowhere, or on a host given up."""
+        """Say whether this daemon is the one to work on it: its sandbox is here, or nowhere, or on a host given up."""
         home = await self.home_of(row)
         return home is None or home == self._node or await self.given_up(home)
 
     async def given_up(self, node: str) -> bool:
-        """Whether a host has been silent for so long that its sandboxes are made anew elsewhere."""
+        """Say whether a host has been silent for so long that its sandboxes are made anew elsewhere."""
         return any(dead.id == node for dead in await self._nodes.dead(silent_for=self._settings.node_grace_seconds))
 
     async def served(self) -> list[str]:

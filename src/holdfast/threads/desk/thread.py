@@ -131,7 +131,7 @@ class HeldThread:
         return await asyncio.shield(task)
 
     def _in_turn(self, channel: str) -> bool:
-        """Whether the channel's agent may be at work. A turn that has failed and takes breath is not over."""
+        """Say whether the channel's agent may be at work. A turn that has failed and takes breath is not over."""
         run = self.runs.get(channel)
         return run.was_asked if run is not None else f"{TURN}{channel}" in self.parts
 
@@ -142,7 +142,7 @@ class HeldThread:
     # -- its turns ---------------------------------------------------------------------------------------------------
 
     def is_busy(self, channel: str) -> bool:
-        """Whether no turn may begin there: also while one that failed takes breath, until its task is gone."""
+        """Say whether no turn may begin there: also while one that failed takes breath, until its task is gone."""
         held = self._still.locked() or channel in self._held
         return held or channel in self.runs or f"{TURN}{channel}" in self.parts
 

@@ -340,7 +340,7 @@ def check_name(name: str) -> str:
 
 
 def _hidden(path: str) -> bool:
-    """Whether it is not shown: also what has no name that could be told, bytes that are no text."""
+    """Say whether it is not shown: also what has no name that could be told, bytes that are no text."""
     relative = PurePosixPath(path).relative_to(DISPLAY)
     try:
         path.encode()

@@ -97,7 +97,7 @@ async def _next(queue: "asyncio.Queue[T | _End]", until: float) -> T | _End | No
 
 
 def may_wait(told: AgentEvent) -> bool:
-    """Whether it is the output of a tool that runs on: all else, and a tool's end above all, is told at once."""
+    """Say whether it is the output of a tool that runs on: all else, and a tool's end above all, is told at once."""
     return told.event.kind is Kind.TOOL_UPDATE and told.event.data.get("state") == ToolState.RUNNING
 
 
@@ -120,7 +120,7 @@ def _joined(batch: Sequence[AgentEvent]) -> list[AgentEvent]:
 
 
 def _goes_on(before: AgentEvent, told: AgentEvent) -> bool:
-    """Whether it is the next piece of the same text, and both have room in one event."""
+    """Say whether it is the next piece of the same text, and both have room in one event."""
     if before.event.kind is not Kind.TEXT_DELTA or told.event.kind is not Kind.TEXT_DELTA:
         return False
     one, other = ({**event.data, "text": ""} for event in (before.event, told.event))

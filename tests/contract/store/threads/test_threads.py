@@ -161,10 +161,8 @@ async def test_a_listing_changes_nothing(store: Store) -> None:
 
 async def test_each_new_sandbox_counts_once(store: Store) -> None:
     lease = await leased(store)
-    await store.threads.change(lease, {"preview_url": "http://x", "preview_token": "t", "preview_expires_at": 1.5})
     first = await store.threads.set_session(lease, "ses_1")
     assert (first.session_id, first.incarnation, first.sleep_state) == ("ses_1", 1, SleepState.AWAKE)
-    assert (first.preview_url, first.preview_token, first.preview_expires_at) == (None, None, None)
     assert (await store.threads.set_session(lease, "ses_1")).incarnation == 1
     gone = await store.threads.set_session(lease, None)
     assert (gone.session_id, gone.incarnation, gone.sleep_state) == (None, 1, SleepState.NONE)
@@ -173,6 +171,23 @@ async def test_each_new_sandbox_counts_once(store: Store) -> None:
     assert found is not None
     assert (found[0].id, found[1]) == (THREAD, {})
     assert await store.threads.at_work("ses_1") is None
+
+
+async def test_a_preview_is_that_of_the_sandbox_there_is(store: Store) -> None:
+    lease = await leased(store)
+    await store.threads.set_session(lease, "ses_1")
+    before = await store.threads.get(THREAD)
+    await store.threads.note_preview(THREAD, "ses_1", "http://x/", "token", 1.5)
+    row = await store.threads.get(THREAD)
+    assert (row.preview_url, row.preview_token, row.preview_expires_at) == ("http://x/", "token", 1.5)
+    assert (row.updated_at, row.inbox, row.generation) == (before.updated_at, before.inbox, before.generation)
+    await store.threads.note_preview(THREAD, "ses_1", "https://provider.example/?a=1&tkn=theirs")
+    row = await store.threads.get(THREAD)
+    assert (row.preview_url, row.preview_token) == ("https://provider.example/?a=1", "theirs")
+    row = await store.threads.set_session(lease, "ses_2")
+    assert (row.preview_url, row.preview_token, row.preview_expires_at) == (None, None, None)
+    await store.threads.note_preview(THREAD, "ses_1", "http://x/", "token", 1.5)
+    assert (await store.threads.get(THREAD)).preview_url is None, "it is one of a sandbox that is gone"
 
 
 async def test_threads_whose_host_is_dead(store: Store) -> None:

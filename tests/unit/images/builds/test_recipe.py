@@ -1,6 +1,8 @@
 """Recipes: what they may say, what their hash covers, and that what ships makes sense."""
 
 import json
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,9 +28,10 @@ def refuse(path: str) -> str:
 
 
 def test_what_ships_is_in_order_and_pinned() -> None:
-    assert recipe.shipped() == ["base", "python", "node", "agent"]
-    assert [one.name for one in load("agent").chain()] == recipe.shipped()
-    assert len({load(name).digest for name in recipe.shipped()}) == 4
+    assert recipe.shipped() == ["base", "python", "node", "agent", "desktop", "ide", "browser"]
+    assert [one.name for one in load("agent").chain()] == ["base", "python", "node", "agent"]
+    assert [one.name for one in load("browser").chain()] == ["base", "python", "node", "desktop", "browser"]
+    assert len({load(name).digest for name in recipe.shipped()}) == 7
 
 
 def test_the_agents_recipe_has_its_tools() -> None:
@@ -39,13 +42,71 @@ def test_the_agents_recipe_has_its_tools() -> None:
     assert names == {"opencode-ai", "@earendil-works/pi-coding-agent", "sandbox-agent", "bun"}
 
 
+def test_several_recipes_in_one_image(tmp_path: Path) -> None:
+    found = load(write(tmp_path, 'from = "agent"\nwith = ["ide", "browser", "desktop"]\nenv = { DISPLAY = ":9" }'))
+    names = [one.name for one in found.chain()]
+    agent = [one.name for one in load("agent").chain()]
+    assert names == [*agent, "agent-ide", "agent-ide-desktop", "agent-ide-desktop-browser", "mine"]
+    assert [one.digest for one in found.chain()[: len(agent)]] == [one.digest for one in load("agent").chain()]
+    assert found.services == (*load("ide").services, *load("browser").services)
+    assert found.env == {**load("browser").env, "DISPLAY": ":9"}
+    ide = found.chain()[len(agent)]
+    assert (ide.commands, ide.files, ide.build_packages) == (
+        load("ide").commands,
+        load("ide").files,
+        load("ide").build_packages,
+    )
+    assert ide.digest != load("ide").digest, "it is another image"
+    plain = load(write(tmp_path, 'from = "agent"\nenv = { DISPLAY = ":9" }'))
+    assert plain.digest != found.digest
+
+
+def test_recipes_that_do_not_go_together(tmp_path: Path) -> None:
+    write(tmp_path, 'suite = "trixie"', "other.toml")
+    write(tmp_path, 'from = "node"\n[services.web]\ncommand = "x"\nport = 8765', "web.toml")
+    assert "with: takes a from" in refuse(write(tmp_path, 'with = ["ide"]'))
+    assert "with[0]: other begins with nothing" in refuse(write(tmp_path, 'from = "base"\nwith = ["./other.toml"]'))
+    assert "port: another service has 8765" in refuse(write(tmp_path, 'from = "ide"\nwith = ["./web.toml"]'))
+    assert "comes back to itself" in refuse(write(tmp_path, 'from = "base"\nwith = ["./mine.toml"]'))
+    assert "there is no recipe absent" in refuse(write(tmp_path, 'from = "base"\nwith = ["absent"]'))
+
+
+def test_services_that_ship() -> None:
+    (ide,), (desktop,), (browser,) = (load(name).services for name in ("ide", "desktop", "browser"))
+    assert (ide.name, ide.port, ide.ready, ide.idle_seconds, ide.memory_mb) == ("ide", 8765, "/healthz", 1800, 1536)
+    assert ide.remove == ("~/.local/share/code-server/code-server-ipc.sock",)
+    assert (desktop.name, desktop.port, desktop.ready, desktop.idle_seconds) == ("desktop", 5901, "tcp", 1800)
+    assert desktop.remove == ("/tmp/.X1-lock", "/tmp/.X11-unix/X1")
+    assert replace(browser, title=desktop.title, memory_mb=desktop.memory_mb, remove=desktop.remove) == desktop
+    assert browser.memory_mb == 1536 and set(browser.remove) > set(desktop.remove)
+    assert not load("agent").services
+
+
 @pytest.mark.parametrize("name", recipe.shipped())
 def test_dockerfiles_say_what_the_recipes_say(name: str) -> None:
     shown = (ROOT / "images" / name / "Dockerfile").read_text()
     assert shown == dockerfile.text(load(name)), f"make it anew: holdfast image dockerfile {name}"
     for one in load(name).chain():
-        for word in (*one.packages, *one.pip, *one.npm, *one.commands):
+        lines = [line.strip() for command in one.commands for line in command.splitlines()]
+        for word in (*one.packages, *one.build_packages, *one.pip, *one.npm, *lines):
             assert word in shown
+
+
+def test_a_dockerfile_removes_build_packages_in_the_layer_that_has_them(tmp_path: Path) -> None:
+    text = """
+        from = "node"
+        build_packages = ["g++", "make"]
+        npm = ["b@0.0.1"]
+        commands = ["cd /opt", "false || true"]
+    """
+    shown = dockerfile.text(load(write(tmp_path, text)))
+    layer = shown.partition("# mine\n")[2].partition("\n# the session's user")[0]
+    assert layer.count("RUN ") == 1
+    install = "install --yes --no-install-recommends g++ make"
+    wanted = [install, "b@0.0.1", "(\ncd /opt\n)", "(\nfalse || true\n)", "purge"]
+    assert sorted(wanted, key=layer.index) == wanted
+    body = layer.partition("sh -eu\n")[2].rpartition("\nEND_OF_COMMAND")[0]
+    assert subprocess.run(["sh", "-n"], input=body, text=True, check=False).returncode == 0
 
 
 def test_a_whole_recipe(tmp_path: Path) -> None:
@@ -83,6 +144,7 @@ def test_a_whole_recipe(tmp_path: Path) -> None:
         'suite = "trixie"',
         'variant = "minbase"',
         'packages = ["git"]',
+        'from = "base"\nbuild_packages = ["git"]',
         'pip = ["a==1"]',
         'npm = ["a@1.0.0"]',
         'env = { A = "1" }',
@@ -95,6 +157,11 @@ def test_a_whole_recipe(tmp_path: Path) -> None:
 )
 def test_the_hash_covers_it(tmp_path: Path, change: str) -> None:
     assert load(write(tmp_path, "")).digest != load(write(tmp_path, change)).digest
+
+
+def test_the_hash_knows_build_packages_from_packages(tmp_path: Path) -> None:
+    texts = ('from = "base"', 'from = "base"\npackages = ["git"]', 'from = "base"\nbuild_packages = ["git"]')
+    assert len({load(write(tmp_path, text)).digest for text in texts}) == 3
 
 
 def test_the_hash_covers_files_and_parents_but_not_names(tmp_path: Path) -> None:
@@ -121,6 +188,8 @@ def test_the_hash_covers_files_and_parents_but_not_names(tmp_path: Path) -> None
         ('packages = "git"', "packages: must be a list of texts"),
         ('packages = ["git; rm -rf /"]', "packages[0]"),
         ('packages = ["-oX=y"]', "packages[0]"),
+        ('from = "base"\nbuild_packages = ["-oX=y"]', "build_packages[0]"),
+        ('build_packages = ["make"]', "build_packages: is for a recipe with a from"),
         ('pip = ["requests"]', "pip[0]: 'requests' must be pinned"),
         ('pip = ["requests>=1"]', "pip[0]"),
         ('npm = ["left-pad"]', "npm[0]: 'left-pad' must be pinned"),
@@ -176,6 +245,8 @@ def test_a_dockerfile_declares_services_in_a_label(tmp_path: Path) -> None:
 
 
 def test_a_recipe_that_is_not_there(tmp_path: Path) -> None:
-    assert "there is no recipe absent; there are agent, base, node, python" in refuse("absent")
+    assert "there is no recipe absent; there are agent, base, browser, desktop, ide, node, python, or" in refuse(
+        "absent"
+    )
     assert "there is no recipe" in refuse(str(tmp_path / "absent.toml"))
     assert "cannot be read" in refuse(f"{tmp_path}/")

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.images.builds.log import BuildLog
@@ -11,17 +12,23 @@ from holdfast.images.builds.script import MIRRORS, Lent, script
 NASTY = """a 'b' "c" $(touch /tmp/owned) `touch /tmp/owned` \\ $HOME"""
 
 
-def run(tmp_path: Path, recipe: Recipe, lent: Lent) -> tuple[Path, str]:
-    """The script with a ``chroot`` that only calls the program; so what it runs is what it would run inside."""
+def run(
+    tmp_path: Path, recipe: Recipe, lent: Lent, accounts: str = "", programs: Path = Path("/usr/bin")
+) -> tuple[Path, str]:
+    """The script with a ``chroot`` that only calls the program; so what it runs is what it would run inside.
+
+    ``programs`` are found before others, inside and outside.
+    """
     root, tools, files = tmp_path / "root", tmp_path / "tools", tmp_path / "files"
-    for directory in (root / "etc/apt/apt.conf.d", root / "etc/apt/sources.list.d", root / "bin", tools, files):
+    inside = [root / name for name in ("etc/apt/apt.conf.d", "etc/apt/sources.list.d", "bin", "usr/sbin")]
+    for directory in (*inside, tools, files):
         directory.mkdir(parents=True)
-    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    (root / "etc/group").write_text("root:x:0:\n")
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n" + accounts)
+    (root / "etc/group").write_text("root:x:0:\n" + ("parent:x:1000:\n" if accounts else ""))
     (root / "bin/sh").write_text("")
     for name in ("etc/apt/sources.list", f"etc/apt/sources.list.d/0000{MIRRORS}", "etc/apt/apt.conf.d/99mmdebstrap"):
         (root / name).write_text("secret mirror")
-    (tools / "chroot").write_text('#!/bin/sh\ncd "$1"; shift; PATH=/usr/bin:/bin exec "$@"\n')
+    (tools / "chroot").write_text(f'#!/bin/sh\ncd "$1"; shift; PATH={programs}:/usr/bin:/bin exec "$@"\n')
     (tools / "chown").write_text("#!/bin/sh\n")
     for tool in tools.iterdir():
         tool.chmod(0o755)
@@ -31,7 +38,7 @@ def run(tmp_path: Path, recipe: Recipe, lent: Lent) -> tuple[Path, str]:
     text = script(recipe, files, lent).replace(' chroot "$root"', f' {tools}/chroot "$root"')
     done = subprocess.run(
         ["sh", "-c", text, "finish", str(root)],
-        env={"PATH": f"{tools}:{os.environ['PATH']}"},
+        env={"PATH": f"{programs}:{tools}:{os.environ['PATH']}", "MMDEBSTRAP_APT_CONFIG": "/dev/null"},
         capture_output=True,
         text=True,
         check=False,
@@ -72,6 +79,38 @@ def test_what_was_lent_is_taken_back(tmp_path: Path) -> None:
     assert left == ["bin/sh", "etc/group", "etc/passwd"]
     assert not (root / "run/holdfast-build").exists()
     assert (root / "etc/passwd").read_text().splitlines()[-1] == "dev:x:1000:1000:dev:/workspace:/bin/sh"
+
+
+def test_build_packages_go_and_take_along_only_what_came_with_them(tmp_path: Path) -> None:
+    """With stand-ins for dpkg and apt, which keep the list of what is installed in a file."""
+    installed, purged = tmp_path / "installed", tmp_path / "purged"
+    installed.write_text("zlib1g\nmake\nlibc6:amd64\n")
+    came = ["g++", "gcc", "cpp-12", "libgcc-12-dev:amd64"]
+    recipe = Recipe("x", "here", Recipe("parent", "here"), build_packages=["g++", "make"], commands=["grep gcc $LIST"])
+    fakes = {
+        "dpkg-query": f"cat {installed}",
+        "dpkg": f'test "$1" = --purge && shift && printf "%s\\n" "$@" >{purged}',
+        "apt-get": f"printf '%s\\n' {' '.join(came)} >>{installed}",
+    }
+    recipe = replace(recipe, env={"LIST": str(installed), "PATH": f"{tmp_path / 'fakes'}:/usr/bin:/bin"})
+    (tmp_path / "fakes").mkdir()
+    for name, does in fakes.items():
+        (tmp_path / "fakes" / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / "fakes" / name).chmod(0o755)
+    root, said = run(tmp_path, recipe, Lent({}, None), programs=tmp_path / "fakes")
+    assert sorted(purged.read_text().split()) == sorted(came), "make was there before, and stays"
+    steps = ["installing g++, make", "running grep gcc", "removing g++, make", "cleaning up"]
+    assert sorted(steps, key=said.index) == steps
+    assert not (root / "run/holdfast-build").exists()
+
+
+def test_the_user_has_the_name_of_the_recipe_and_not_of_its_parent(tmp_path: Path) -> None:
+    accounts = "parent:x:1000:1000:parent:/workspace:/bin/bash\nother:x:1001:1001::/:/bin/sh\n"
+    root, _ = run(tmp_path, Recipe("x", "here", user="dev"), Lent({}, None), accounts)
+    users = (root / "etc/passwd").read_text().splitlines()
+    assert [line.split(":")[0] for line in users] == ["root", "dev", "other"]
+    assert users[1] == "dev:x:1000:1000:parent:/workspace:/bin/bash"
+    assert (root / "etc/group").read_text() == "root:x:0:\ndev:x:1000:\n"
 
 
 def test_the_log_has_all_and_shows_steps(tmp_path: Path) -> None:

@@ -51,6 +51,23 @@ def test_what_is_allowed_is_given() -> None:
     assert choose() == DEFAULTS.default_limits
 
 
+def test_a_default_is_raised_to_what_image_and_agent_need() -> None:
+    default = DEFAULTS.default_limits
+    wish = CreateRequest(least_memory_mb=400)
+    assert choose_limits(CreateRequest(), SETTINGS, image_mb=700) == replace(default, memory_mb=700)
+    assert choose_limits(wish, SETTINGS, image_mb=300) == replace(default, memory_mb=400)
+    assert choose_limits(wish, SETTINGS, image_mb=700) == replace(default, memory_mb=700)
+    assert choose_limits(CreateRequest(least_memory_mb=1), SETTINGS, image_mb=1) == default, "it is not lowered"
+
+
+def test_what_is_needed_raises_no_wish_no_ceiling_and_no_copy() -> None:
+    assert choose_limits(CreateRequest(memory_mb=64, least_memory_mb=400), SETTINGS, image_mb=700).memory_mb == 64
+    assert choose_limits(CreateRequest(), SETTINGS, image_mb=4096).memory_mb == 1024
+    assert choose_limits(CreateRequest(), SETTINGS, KEY, image_mb=4096).memory_mb == 256
+    copied = Limits(1, 128, 64, 64)
+    assert choose_limits(CreateRequest(), SETTINGS, base=copied, image_mb=700) == copied
+
+
 def test_a_default_is_lowered_to_the_ceiling_and_never_refused() -> None:
     low = Ceilings(max_cpus=0.5, max_memory_mb=48, max_pids=20, max_disk_mb=32)
     assert choose(low) == Limits(0.5, 48, 20, 32)

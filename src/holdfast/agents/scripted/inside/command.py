@@ -92,7 +92,7 @@ def _shell() -> list[str]:
 
 
 def _descendants(pid: int) -> list[int]:
-    """The process and all its descendants, parents first."""
+    """Return the process and all its descendants, parents first."""
     found = [pid]
     for one in found:
         try:

@@ -48,7 +48,7 @@ class LineFile:
 
 
 def read_lines(path: str) -> Iterator[Data]:
-    """The objects in a file; nothing if there is none."""
+    """Yield the objects in a file; nothing if there is none."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -195,7 +195,7 @@ def encode_event(event: Emit) -> bytes:
 
 
 def _outcome(path: str) -> tuple[str, bool]:
-    """The agent's answer in a turn, and whether the turn has ended."""
+    """Return the agent's answer in a turn, and whether the turn has ended."""
     said, ended = "", False
     for event in read_lines(path):
         data = event.get("data")

@@ -121,7 +121,7 @@ class Running:
         self._wish = script.advance(self._steps, abort=True)
 
     def _grant(self, wish: script.Wish) -> tuple[bool, object]:
-        """Whether it is granted, and with what."""
+        """Return whether it is granted, and with what."""
         if isinstance(wish, script.Emit):
             if wish.kind == "question":
                 self._session.note({"question": wish.data["question_id"]})

@@ -166,7 +166,7 @@ class Turn:
         return Emit("message.part.text-delta", data)
 
     def steered(self, text: str) -> Emit:
-        """The agent's answer to a message that came into the running turn."""
+        """Return the agent's answer to a message that came into the running turn."""
         self._parts += 1
         return self.delta(f"steered: {text}\n", self._parts)
 
@@ -298,7 +298,7 @@ _PLAIN: dict[str, Callable[[str], Wish]] = {
 
 
 def advance(steps: Steps, result: object = None, *, abort: bool = False) -> Wish | None:
-    """The next wish, after the last one was granted with ``result``, or is given up; None at the end.
+    """Return the next wish, after the last one was granted with ``result``, or is given up; None at the end.
 
     Do not abort a turn that has told its end.
     """
@@ -309,7 +309,7 @@ def advance(steps: Steps, result: object = None, *, abort: bool = False) -> Wish
 
 
 def _lines(text: str) -> list[tuple[str, str]]:
-    """The steps of a script; of any other text, one that echoes it."""
+    """Return the steps of a script; of any other text, one that echoes it."""
     steps = []
     for line in text.split("\n"):
         verb, _, rest = line.strip().partition(" ")

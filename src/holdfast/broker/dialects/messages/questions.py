@@ -116,7 +116,7 @@ def _read_block(block: Json, lacks: Lacks) -> list[Text | Image | LinkedImage]:
 
 
 def _is_seen(tool: Json, data: Json) -> bool:
-    """Whether the model may see a tool: some are hidden until another tool has found them."""
+    """Say whether the model may see a tool: some are hidden until another tool has found them."""
     if tool.get("defer_loading") is not True:
         return True
     results = [

@@ -217,7 +217,7 @@ class ResponsesWriter(AnswerWriter):
         return ended
 
     def _at(self, list_name: str = "") -> _Data:
-        """The fields that say which item an event is about, and which part of it."""
+        """Return the fields that say which item an event is about, and which part of it."""
         number = len(self._done)
         assert self._open is not None
         found: _Data = {"output_index": number, "item_id": self._item(number, self._open)["id"]}

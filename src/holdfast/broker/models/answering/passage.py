@@ -189,7 +189,7 @@ class Passage:
 
 
 def _headers(opened: Opened) -> dict[str, str]:
-    """The headers for the sandbox. Those of a translated answer are our own."""
+    """Return the headers for the sandbox. Those of a translated answer are our own."""
     if opened.plan.translation is None:
         return passing.answered(opened.reply.headers)
     kind = "text/event-stream; charset=utf-8" if opened.plan.streamed else "application/json"
@@ -217,7 +217,7 @@ def _read(opened: Opened, body: bytes) -> None:
 def call_of(
     candidate: Candidate, status: int, reading: Reading, asked_bytes: int, seconds: float, error: str | None
 ) -> Call:
-    """The record of a call that has ended so."""
+    """Return the record of a call that has ended so."""
     tokens, cost = reading.tokens(asked_bytes), reading.cost_usd
     if cost is None and candidate.price is not None:
         cost = candidate.price.cost(tokens, reading.cache_written)

@@ -26,7 +26,7 @@ class Redactor:
         return held
 
     def _begun(self, piece: bytes) -> int:
-        """How many bytes at the end of a piece may be the beginning of the key."""
+        """Return how many bytes at the end of a piece may be the beginning of the key."""
         at = max(len(piece) - len(self._key) + 1, 0)
         while (at := piece.find(self._key[:1], at)) >= 0:
             if self._key.startswith(piece[at:]):

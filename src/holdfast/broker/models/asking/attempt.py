@@ -189,7 +189,7 @@ def _opened(plan: RequestPlan, since: float, heard: _Heard) -> Opened:
 
 
 def _refusal(opened: Opened, heard: _Heard) -> Failed | None:
-    """Whether somebody else should be asked, by the status. Other errors are passed on."""
+    """Return whether somebody else should be asked, by the status. Other errors are passed on."""
     candidate, name = opened.candidate, opened.candidate.provider.name
     if 300 <= heard.status < 400:
         return Failed(candidate, f"{name} wants to send us elsewhere (HTTP {heard.status})", 502)

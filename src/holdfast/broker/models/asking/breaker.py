@@ -38,13 +38,13 @@ class Breaker:
         return self._open_until is not None
 
     def seconds_left(self) -> float:
-        """The seconds until the next call is let through; 0 means now."""
+        """Return the seconds until the next call is let through; 0 means now."""
         if self._open_until is None:
             return 0.0
         return max(self._open_until - self._clock(), self._probe_until - self._clock(), 0.0)
 
     def lets_through(self) -> bool:
-        """Whether to try. Of an open breaker, the one who is told yes is its probe, and tells how it went."""
+        """Say whether to try. Of an open breaker, the one who is told yes is its probe, and tells how it went."""
         if self._open_until is None:
             return True
         if self.seconds_left() > 0:

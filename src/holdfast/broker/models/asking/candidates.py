@@ -21,7 +21,7 @@ class Candidate:
     """The dialects in which it can be asked, the best first, where it does not speak that of the question."""
 
     def most_usd(self, question: Question) -> float:
-        """The most that an answer to this may cost, roughly; 0 if no price is known."""
+        """Return the most that an answer to this may cost, roughly; 0 if no price is known."""
         if self.price is None:
             return 0.0
         return self.price.cost(Tokens(guessed(question.size), question.most_output(self.model.output_tokens)))

@@ -59,7 +59,7 @@ class Lifted:
         return found
 
     def size(self, text: bytes) -> int:
-        """The number of bytes that are sent on for this text."""
+        """Return the number of bytes that are sent on for this text."""
         return sum(len(piece) for piece in self.pieces(text)) if self._stretches else len(text)
 
     def shortened(self, text: bytes) -> bytes:

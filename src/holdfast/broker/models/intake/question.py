@@ -75,7 +75,7 @@ class Question:
         return {name: self._data.get(name) for name in _CONVERSATION}
 
     def most_output(self, otherwise: int) -> int:
-        """The number of tokens that the answer may have; ``otherwise`` if it does not say."""
+        """Return the number of tokens that the answer may have; ``otherwise`` if it does not say."""
         options = self._data.get("generationConfig")
         options = options if isinstance(options, dict) else {}
         said = [self._data.get(name) for name in _MOST_OUTPUT] + [options.get("maxOutputTokens")]

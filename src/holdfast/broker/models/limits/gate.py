@@ -59,7 +59,7 @@ class Gate:
         return refusal or await self._money(account, books, hold)
 
     def requests(self, account: Account) -> int:
-        """The number of this thread's requests in the last minute."""
+        """Return the number of this thread's requests in the last minute."""
         return self._requests.total(_thread(account))
 
     def count_tokens(self, account: Account, tokens: int) -> None:

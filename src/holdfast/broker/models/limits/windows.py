@@ -41,7 +41,7 @@ class Windows:
         return window.total
 
     def seconds_until_below(self, key: str, limit: int) -> float:
-        """The seconds until the sum is below ``limit``, if nothing is added; 0 if it is."""
+        """Return the seconds until the sum is below ``limit``, if nothing is added; 0 if it is."""
         window = self._windows.get(key)
         if limit <= 0:
             return self._seconds

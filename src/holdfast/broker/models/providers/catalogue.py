@@ -80,7 +80,7 @@ class Catalogue:
         return self._providers.get(name)
 
     def model(self, model_id: str) -> Model | None:
-        """The model with this id, listed or not; None if there is no such provider."""
+        """Return the model with this id, listed or not; None if there is no such provider."""
         provider_name, _, name = model_id.partition("/")
         provider = self._providers.get(provider_name)
         if provider is None or not name:
@@ -97,5 +97,5 @@ class Catalogue:
 
 
 def in_order(provider: Provider) -> tuple[Wire, ...]:
-    """The provider's dialects, the best first."""
+    """Return the provider's dialects, the best first."""
     return tuple(wire for wire in (Wire.RESPONSES, Wire.CHAT, Wire.MESSAGES, Wire.GEMINI) if wire in provider.wires)

@@ -39,7 +39,7 @@ class Endpoint:
         return self.path.endswith(":streamGenerateContent")
 
     def path_at(self, provider: Provider, model: str | None) -> str:
-        """The path that follows the provider's base URL."""
+        """Return the path that follows the provider's base URL."""
         path = self.path.format(quote(model, safe="")) if self.model is not None and model is not None else self.path
         return (
             f"/{path}" if provider.kind in (ProviderKind.OPENAI, ProviderKind.COMPATIBLE) else f"/{self.version}/{path}"
@@ -79,7 +79,7 @@ def find(provider: Provider, method: str, rest: str) -> Endpoint | None:
 
 
 def answering(wire: Wire, model: str, *, streamed: bool) -> Endpoint:
-    """The endpoint at which a model is asked in this dialect."""
+    """Return the endpoint at which a model is asked in this dialect."""
     if wire is Wire.GEMINI:
         verb = "streamGenerateContent" if streamed else "generateContent"
         return Endpoint(Operation.ANSWER, wire, f"models/{{}}:{verb}", "v1beta", model)
@@ -103,7 +103,7 @@ def _got(provider: Provider, method: str, path: str, version: str) -> Endpoint |
 
 
 def wire_of(provider: Provider | None, rest: str) -> Wire:
-    """The dialect for refusing a path that is no endpoint, or belongs to no provider."""
+    """Return the dialect for refusing a path that is no endpoint, or belongs to no provider."""
     path = _VERSION.sub("", rest, count=1)
     if path in _FIXED:
         return _FIXED[path][1]

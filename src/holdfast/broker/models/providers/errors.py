@@ -46,7 +46,7 @@ _NO_CREDIT = "credit balance is too low"
 
 
 def status_of(error: Json) -> int:
-    """The HTTP status that would have been right; ``PROVIDER`` where nothing says that it is anybody else's."""
+    """Return the HTTP status that would have been right; ``PROVIDER`` where nothing says that it is anybody else's."""
     reasons = [detail.get("reason") for detail in tables(error.get("details"))]
     said = {str(word) for word in (error.get("code"), error.get("type"), error.get("status"), *reasons)}
     if _NO_CREDIT in str(error.get("message")):
@@ -63,7 +63,7 @@ def status_of(error: Json) -> int:
 
 
 def meant_status(status: int, body: bytes) -> int:
-    """The status that an error should have had."""
+    """Return the status that an error should have had."""
     if status not in (QUESTION, BUSY):
         return status
     meant = status_of(_error(_parsed(body)))
@@ -73,7 +73,7 @@ def meant_status(status: int, body: bytes) -> int:
 
 
 def message_of(body: bytes) -> str:
-    """The message of an error; empty if it has none."""
+    """Return the message of an error; empty if it has none."""
     return str(_error(_parsed(body)).get("message") or "")
 
 

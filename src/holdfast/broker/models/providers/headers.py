@@ -55,13 +55,13 @@ ANTHROPIC_VERSION = "2023-06-01"
 
 
 def asked(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The headers of a sandbox's request that go on to the provider."""
+    """Return the headers of a sandbox's request that go on to the provider."""
     found = ((name.lower(), value) for name, value in headers)
     return {name: value for name, value in found if name in _ASKED or name.startswith(_ASKED_PREFIXES)}
 
 
 def answered(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The headers of a provider's answer that go back."""
+    """Return the headers of a provider's answer that go back."""
     found = ((name.lower(), value) for name, value in headers)
     return {name: value for name, value in found if name in _ANSWERED or name.startswith(_ANSWERED_PREFIXES)}
 
@@ -71,7 +71,7 @@ def query(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def with_key(kind: ProviderKind, key: str | None) -> dict[str, str]:
-    """The headers that a provider wants of us."""
+    """Return the headers that a provider wants of us."""
     own = {"accept-encoding": "identity"}  # we read what passes, and loopback is no reason to compress
     if kind is ProviderKind.ANTHROPIC:
         return own | ({"x-api-key": key} if key else {})
@@ -81,7 +81,7 @@ def with_key(kind: ProviderKind, key: str | None) -> dict[str, str]:
 
 
 def channel_tag(headers: Mapping[str, str], pairs: Iterable[tuple[str, str]]) -> str | None:
-    """The tag in the placeholder for a key, wherever this program puts its key."""
+    """Return the tag in the placeholder for a key, wherever this program puts its key."""
     candidates = [headers.get(name, "") for name in _KEY_HEADERS]
     candidates.append(headers.get("authorization", "").partition(" ")[2].strip())
     candidates += [value for name, value in pairs if name.lower() in _KEY_QUERY]

@@ -1,0 +1,1 @@
+"""Benchmarks of the way in: requests and WebSockets to programs in a sandbox."""
