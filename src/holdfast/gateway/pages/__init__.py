@@ -21,7 +21,7 @@ _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class StaticPage:
     """A whole answer, but for its status."""
 
     body: bytes
@@ -32,7 +32,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> Page:
+def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> StaticPage:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
@@ -51,10 +51,10 @@ def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "sti
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    return Page(body, tuple(headers))
+    return StaticPage(body, tuple(headers))
 
 
-def _problem(title: str, text: str, remedy: str) -> Page:
+def _problem(title: str, text: str, remedy: str) -> StaticPage:
     return _page(title, f"<h1>{title}</h1><p>{text}</p><p class=remedy>{remedy}</p>")
 
 
@@ -66,7 +66,7 @@ ENTER = _page(
 )
 
 
-def _waiting(title: str, text: str) -> Page:
+def _waiting(title: str, text: str) -> StaticPage:
     content = f"<h1>{title}</h1><p role=status>{text} This page goes on by itself in a moment.</p>{_GOES_ON}"
     return _page(title, content, policy="form-action 'none'", kind="busy")
 
@@ -137,5 +137,5 @@ PROBLEMS = {
 _OTHER = _problem("This did not work", "The sandbox could not be reached.", "Reload this page in a moment.")
 
 
-def problem(code: str) -> Page:
+def problem(code: str) -> StaticPage:
     return PROBLEMS.get(code, _OTHER)
