@@ -27,6 +27,7 @@ LONGEST = (
     "contract/drivers/test_oci.py",
     "contract/agents",
     "faults",
+    "browser/gateway",
     "e2e",
     "contract",
     "integration",

@@ -51,7 +51,7 @@
     ├── TooManyWatches                 too_many_watches     429
     ├── TooManyTunnels                 too_many_tunnels     429
     ├── SandboxLost                    sandbox_lost         502
-    ├── BadAnswer                      bad_answer           502
+    ├── InvalidAnswer                      bad_answer           502
     ├── NoAnswer                       no_answer            504
     ├── ServiceFailed                  service_failed       502
     │   └── ServiceKeepsFailing        service_keeps_failing 503
@@ -368,7 +368,7 @@ class SandboxLost(HoldfastError):
     status = 502
 
 
-class BadAnswer(HoldfastError):
+class InvalidAnswer(HoldfastError):
     """The program at that port of the sandbox did not answer in HTTP, or hung up before it answered."""
 
     code = "bad_answer"

@@ -20,7 +20,7 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionAddress:
     """Where a host name leads: a label of a session."""
 
     label: str
@@ -35,7 +35,7 @@ class Place:
         return f"{self.label}--{self.session_id.replace('_', '-')}"
 
 
-class Names:
+class HostNames:
     """The daemon's own names, and the domain of the others. ``domain`` may end with a port."""
 
     def __init__(self, domain: str, own: Iterable[str] = (), *, tls: bool | None = None) -> None:
@@ -50,7 +50,7 @@ class Names:
         match = _HOST.fullmatch(host.lower())
         return match is not None and match[1] in self._own
 
-    def place(self, host: str) -> Place | None:
+    def place(self, host: str) -> SessionAddress | None:
         """Return the place that a ``Host`` header leads to; None if it leads to none."""
         match = _HOST.fullmatch(host.lower())
         if match is None or not match[1].endswith(f".{self.domain}"):
@@ -58,9 +58,9 @@ class Names:
         found = _PLACE.fullmatch(match[1].removesuffix(f".{self.domain}"))
         if found is None or not is_label(found[1]):
             return None
-        return Place(found[1], f"ses_{found[2]}")
+        return SessionAddress(found[1], f"ses_{found[2]}")
 
-    def url(self, place: Place, asked_at: str) -> str:
+    def url(self, place: SessionAddress, asked_at: str) -> str:
         """Return the address of a place, without a path. ``asked_at`` is the ``Host`` that the caller used: the port by
         which the daemon was reached is the port by which its ``*.localhost`` is reached."""
         port = self._port

@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, urlencode
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Caller, Scope
 from holdfast.errors import BadRequest, Forbidden, Unauthorized
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.proxy.headers import cookie_in
-from holdfast.gateway.rules import Asked, check_origin
+from holdfast.gateway.rules import RequestFacts, check_origin
 from holdfast.gateway.visits import Token, Visits
 from holdfast.records.gateway import PUBLIC, LinkRow, VisitRow
 from holdfast.sessions.service import SessionService
@@ -48,7 +48,7 @@ class Admission:
         self._keys = keys
         self._sessions = sessions
 
-    async def admit(self, place: Place, request: Asked, query: bytes) -> Visitor:
+    async def admit(self, place: SessionAddress, request: RequestFacts, query: bytes) -> Visitor:
         """Return who it is. Raises ``Unauthorized``, or ``Forbidden`` for a request that a cookie is not good for."""
         if request.is_ambiguous:
             raise BadRequest("a header that says who asks, or from where, came twice")
@@ -67,7 +67,7 @@ class Admission:
             return Visitor(place.label, f"token:{found.subject}", token=found)
         raise Unauthorized(f"this address takes a link, a key or a token; {_HOW}")
 
-    async def _by_key(self, place: Place, key: bytes) -> Visitor:
+    async def _by_key(self, place: SessionAddress, key: bytes) -> Visitor:
         caller = self._keys.caller(key.strip())
         if caller is None:
             raise Unauthorized("X-Holdfast-Key: wrong API key, or one that was removed")
@@ -76,16 +76,16 @@ class Admission:
         await self._sessions.admit(place.session_id, caller)
         return Visitor(place.label, f"key:{caller.key_id}", caller=caller)
 
-    async def _by_address(self, place: Place) -> Visitor:
+    async def _by_address(self, place: SessionAddress) -> Visitor:
         link = await self._public(place)
         if link is None:
             raise Unauthorized("this public link has expired or was revoked; ask for a new one")
         return Visitor(link.label, f"link:{link.id}", link=link)
 
-    async def _public(self, place: Place) -> LinkRow | None:
+    async def _public(self, place: SessionAddress) -> LinkRow | None:
         return await self._visits.public(place, place.label.removeprefix(PUBLIC)) if self._public_links else None
 
-    async def is_still_in(self, place: Place, visitor: Visitor) -> bool:
+    async def is_still_in(self, place: SessionAddress, visitor: Visitor) -> bool:
         """Say whether who came in earlier would still be let in: for connections that stay open."""
         if visitor.caller is not None:
             return self._keys.knows(visitor.caller)

@@ -11,24 +11,24 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.concurrency import cancel_and_wait, every
 from holdfast.errors import BadRequest, Forbidden, HoldfastError, NotFound, Unauthorized
-from holdfast.gateway.addresses import Names, Place
+from holdfast.gateway.addresses import HostNames, SessionAddress
 from holdfast.gateway.admission import Admission, Visitor, without_token
 from holdfast.gateway.links import ENTER, local_path
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.pages import ENTER as ENTER_PAGE
-from holdfast.gateway.pages import STARTING, WAITING, Page, problem
+from holdfast.gateway.pages import STARTING, WAITING, StaticPage, problem
 from holdfast.gateway.pages.assets import ASSETS
 from holdfast.gateway.proxy import websocket
 from holdfast.gateway.proxy.headers import COOKIE
-from holdfast.gateway.proxy.http import Errand, HttpProxy
-from holdfast.gateway.proxy.upstream import Upstream, Upstreams
+from holdfast.gateway.proxy.http import HttpProxy, ProxiedRequest
+from holdfast.gateway.proxy.upstream import PortConnection, PortConnections
 from holdfast.gateway.proxy.websocket import Client
-from holdfast.gateway.rules import Asked, asked, check_origin
+from holdfast.gateway.rules import RequestFacts, asked, check_origin
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.telling import Telling
-from holdfast.gateway.tunnels import Target, Tunnels
+from holdfast.gateway.tunnels import PortTarget, Tunnels
 from holdfast.gateway.views.stay import Stay
-from holdfast.gateway.views.views import STATE, WAKE, Views
+from holdfast.gateway.views.views import STATE, WAKE, OwnViews
 from holdfast.gateway.visits import Token, Visits
 from holdfast.gateway.waking import PATIENCE_SECONDS, Waking, is_on_purpose
 from holdfast.records.services import ServiceSpec
@@ -49,14 +49,14 @@ class Gateway:
 
     def __init__(
         self,
-        names: Names,
+        names: HostNames,
         admission: Admission,
         visits: Visits,
         tunnels: Tunnels,
         waking: Waking,
         services: SessionServices,
-        upstreams: Upstreams,
-        views: Views,
+        upstreams: PortConnections,
+        views: OwnViews,
         telling: Telling,
         metrics: GatewayMetrics,
         clock: Callable[[], float],
@@ -101,7 +101,7 @@ class Gateway:
             if not await self._may_stay(stay):
                 stay.socket.end()
 
-    async def _may_stay(self, one: Upstream | Stay) -> bool:
+    async def _may_stay(self, one: PortConnection | Stay) -> bool:
         return self._waking.is_awake(one.session) and await self._admission.is_still_in(one.place, one.visitor)
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -123,7 +123,9 @@ class Gateway:
             self._telling.refused(place, error)
             await _refuse(request, error, send)
 
-    async def _theirs(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _theirs(
+        self, place: SessionAddress, request: RequestFacts, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         visitor = await self._admission.admit(place, request, scope["query_string"])
         if visitor.token is not None and request.is_navigation:
             await self._exchange_token(place, visitor.token, request, scope, send)
@@ -148,7 +150,7 @@ class Gateway:
         with session.in_use() if on_purpose else contextlib.nullcontext():
             await self._proxy.carry(errand, scope, receive, send)
 
-    async def _is_up(self, session: Session, service: ServiceSpec, request: Asked, visitor: Visitor) -> bool:
+    async def _is_up(self, session: Session, service: ServiceSpec, request: RequestFacts, visitor: Visitor) -> bool:
         """Start a service for somebody who goes to its page, or asks with a key; False where a person had better wait
         at a page of ours.
 
@@ -161,9 +163,11 @@ class Gateway:
         patience = PATIENCE_SECONDS if starts and not visitor.by_program else None
         return await self._services.make_ready(session, service, starts=starts, patience=patience)
 
-    def _errand(self, place: Place, visitor: Visitor, session: Session, target: Target, scope: Scope) -> Errand:
+    def _errand(
+        self, place: SessionAddress, visitor: Visitor, session: Session, target: PortTarget, scope: Scope
+    ) -> ProxiedRequest:
         self._telling.opened(place, visitor, session)
-        return Errand(
+        return ProxiedRequest(
             session=session,
             target=target,
             place=place,
@@ -199,7 +203,9 @@ class Gateway:
                 headers = [one for one in headers if one[0] != b"connection"]
                 client.answer(f"HTTP/1.1 {status} Refused".encode(), [*headers, (b"connection", b"close")], body)
 
-    async def _open_view(self, place: Place, visitor: Visitor, request: Asked, scope: Scope, client: Client) -> None:
+    async def _open_view(
+        self, place: SessionAddress, visitor: Visitor, request: RequestFacts, scope: Scope, client: Client
+    ) -> None:
         if not visitor.by_program:  # also of a public address: only its own page opens a terminal
             check_origin(request)
         session = await self._waking.awake(place.session_id, request, by_program=visitor.by_program)
@@ -209,7 +215,9 @@ class Gateway:
 
     # -- our own pages -------------------------------------------------------------------------------------------------
 
-    async def _ours(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _ours(
+        self, place: SessionAddress, request: RequestFacts, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         if request.is_ambiguous:
             raise BadRequest("a header that says who asks, or from where, came twice")
         path = scope["path"]
@@ -231,14 +239,14 @@ class Gateway:
         else:
             raise NotFound("there is nothing at this address")
 
-    async def _send_asset(self, path: str, request: Asked, send: Send) -> None:
+    async def _send_asset(self, path: str, request: RequestFacts, send: Send) -> None:
         packed = b"gzip" in request.headers.get(b"accept-encoding", b"")
         found = await self._views.assets.find(path, packed=packed)
         if found is None:
             raise NotFound("there is nothing at this address")
         await _send(200, found[0], found[1], send)
 
-    async def _send_state(self, place: Place, request: Asked, scope: Scope, send: Send) -> None:
+    async def _send_state(self, place: SessionAddress, request: RequestFacts, scope: Scope, send: Send) -> None:
         """Say that the session is awake, or the error why not. To be asked by POST wakes it, as a person's doing."""
         visitor = await self._admission.admit(place, request, scope["query_string"])
         if not visitor.by_program:
@@ -247,7 +255,9 @@ class Gateway:
         body = json.dumps({"awake": True}).encode()
         await _send(200, [*_JSON, (b"content-length", str(len(body)).encode())], body, send)
 
-    async def _enter_by_ticket(self, place: Place, request: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _enter_by_ticket(
+        self, place: SessionAddress, request: RequestFacts, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         origin = request.headers.get(b"origin")
         if origin is None or origin.decode("latin-1").lower() != request.origin:
             raise Forbidden("a link is handed in by this address's own page")
@@ -267,7 +277,7 @@ class Gateway:
         self._telling.entered(visit)
         await _redirect(after, send, [(b"set-cookie", _cookie(cookie, request))])
 
-    async def _enter_by_token(self, place: Place, request: Asked, bearer: bytes, send: Send) -> None:
+    async def _enter_by_token(self, place: SessionAddress, request: RequestFacts, bearer: bytes, send: Send) -> None:
         scheme, _, text = bearer.partition(b" ")
         if scheme.lower() != b"bearer":
             raise Unauthorized("send the token as 'Authorization: Bearer <token>'")
@@ -283,7 +293,9 @@ class Gateway:
         ]
         await _send(200, headers, body, send)
 
-    async def _exchange_token(self, place: Place, token: Token, request: Asked, scope: Scope, send: Send) -> None:
+    async def _exchange_token(
+        self, place: SessionAddress, token: Token, request: RequestFacts, scope: Scope, send: Send
+    ) -> None:
         """Take the token out of the address bar at once, and give a cookie for it."""
         cookie, visit = await self._visits.begin(place, token)
         self._telling.entered(visit)
@@ -309,7 +321,7 @@ def host_of(scope: Scope) -> str:
     return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
-def _cookie(value: str, request: Asked) -> bytes:
+def _cookie(value: str, request: RequestFacts) -> bytes:
     where = "SameSite=None; Partitioned" if request.is_in_frame else "SameSite=Lax"
     return f"{COOKIE}={value}; Path=/; HttpOnly; Secure; {where}".encode()
 
@@ -329,7 +341,7 @@ async def _read_form(receive: Receive) -> dict[str, str]:
         raise BadRequest("the form has too many fields") from None
 
 
-async def _refuse(request: Asked, error: HoldfastError, send: Send) -> None:
+async def _refuse(request: RequestFacts, error: HoldfastError, send: Send) -> None:
     more = _also(error)
     if request.is_navigation or (request.method == "POST" and b"text/html" in request.headers.get(b"accept", b"")):
         await _send_page(error.status, problem(error.code), send, more)
@@ -361,7 +373,7 @@ async def _redirect(path: str, send: Send, more: list[tuple[bytes, bytes]] | Non
     await _send(303, [*headers, *(more or [])], b"", send)
 
 
-async def _send_page(status: int, page: Page, send: Send, more: list[tuple[bytes, bytes]] | None = None) -> None:
+async def _send_page(status: int, page: StaticPage, send: Send, more: list[tuple[bytes, bytes]] | None = None) -> None:
     await _send(status, [*page.headers, *(more or [])], page.body, send)
 
 

@@ -16,7 +16,7 @@ import structlog
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Caller
 from holdfast.errors import BadInput, Forbidden
-from holdfast.gateway.addresses import Names, Place, is_label
+from holdfast.gateway.addresses import HostNames, SessionAddress, is_label
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.records.gateway import PUBLIC, LinkRow
 from holdfast.store import LinkStore
@@ -47,7 +47,7 @@ class Links:
     def __init__(
         self,
         store: LinkStore,
-        names: Names,
+        names: HostNames,
         settings: GatewaySettings,
         keys: KeyRing,
         clock: Callable[[], float],
@@ -107,13 +107,13 @@ class Links:
 
     def _url(self, row: LinkRow, secret: str, asked_at: str, path: str) -> str:
         if row.public:
-            return self._names.url(Place(PUBLIC + secret, row.session_id), asked_at) + path
+            return self._names.url(SessionAddress(PUBLIC + secret, row.session_id), asked_at) + path
         there = f"#ticket={secret}" + (f"&next={quote(path, safe='')}" if path != "/" else "")
-        return self._names.url(Place(row.label, row.session_id), asked_at) + ENTER + there
+        return self._names.url(SessionAddress(row.label, row.session_id), asked_at) + ENTER + there
 
     def address(self, session_id: str, label: str, asked_at: str) -> str:
         """Return the address of a label, which takes a key, a cookie or a token to use."""
-        return self._names.url(Place(label, session_id), asked_at) + "/"
+        return self._names.url(SessionAddress(label, session_id), asked_at) + "/"
 
     def addresses(self, session_id: str, labels: Iterable[str], asked_at: str) -> dict[str, str]:
         """Return the address of each label, by label."""

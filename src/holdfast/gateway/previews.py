@@ -11,7 +11,7 @@ import structlog
 
 from holdfast.callers.types import Caller
 from holdfast.errors import DiskFull, HoldfastError, Unavailable
-from holdfast.gateway.addresses import Names, Place
+from holdfast.gateway.addresses import HostNames, SessionAddress
 from holdfast.gateway.tunnels import Tunnels
 from holdfast.gateway.visits import Token, Visits
 from holdfast.store.threads.threads import ThreadStore
@@ -30,7 +30,7 @@ class Previews:
         threads: ThreadStore,
         visits: Visits,
         tunnels: Tunnels,
-        names: Names,
+        names: HostNames,
         clock: Callable[[], float],
         default_port: int | None = None,
     ) -> None:
@@ -75,13 +75,13 @@ class Previews:
             log.warning("gateway.preview.not_kept", thread_id=view.row.id, code=error.code)
         return _with_preview(view, url, signed, token.until)
 
-    def _place(self, view: ThreadView) -> Place | None:
+    def _place(self, view: ThreadView) -> SessionAddress | None:
         port = view.options.preview_port or self._default_port
         if port is None or view.row.session_id is None or self._tunnels.is_closed(port):
             return None
-        return Place(str(port), view.row.session_id)
+        return SessionAddress(str(port), view.row.session_id)
 
-    def _still_good(self, place: Place, token: str | None) -> Token | None:
+    def _still_good(self, place: SessionAddress, token: str | None) -> Token | None:
         """Return what a token says if the gateway takes it, now and for a while."""
         if token is None:
             return None

@@ -40,7 +40,7 @@ Headers = Iterable[Header]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestFacts:
     """What the rules look at."""
 
     method: str
@@ -73,7 +73,7 @@ class Asked:
         return self.method not in SAFE and not self.is_websocket
 
 
-def asked(method: str, origin: str, headers: Headers, *, is_websocket: bool = False) -> Asked:
+def asked(method: str, origin: str, headers: Headers, *, is_websocket: bool = False) -> RequestFacts:
     found: dict[bytes, bytes] = {}
     cookies: list[Header] = []
     twice = False
@@ -82,10 +82,10 @@ def asked(method: str, origin: str, headers: Headers, *, is_websocket: bool = Fa
         found[name] = value
         if name == b"cookie":
             cookies.append((name, value))
-    return Asked(method, origin, found, cookies, twice, is_websocket)
+    return RequestFacts(method, origin, found, cookies, twice, is_websocket)
 
 
-def check_origin(request: Asked) -> None:
+def check_origin(request: RequestFacts) -> None:
     """Raise ``Forbidden`` for a request that a cookie is not good for."""
     origin = request.headers.get(b"origin")
     own = origin is not None and origin.decode("latin-1").lower() == request.origin
@@ -103,5 +103,5 @@ def check_origin(request: Asked) -> None:
         raise Forbidden(_FOREIGN)
 
 
-def _goes_to_page(request: Asked) -> bool:
+def _goes_to_page(request: RequestFacts) -> bool:
     return request.is_navigation and b"sec-fetch-mode" in request.headers

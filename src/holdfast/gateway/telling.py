@@ -12,7 +12,7 @@ import structlog
 from holdfast.callers.ring import KeyRing
 from holdfast.concurrency import Bounded
 from holdfast.errors import HoldfastError
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.admission import Visitor
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.records.gateway import VisitRow
@@ -58,7 +58,7 @@ class Telling:
             visitor=visit.visitor,
         )
 
-    def opened(self, place: Place, visitor: Visitor, session: Session) -> None:
+    def opened(self, place: SessionAddress, visitor: Visitor, session: Session) -> None:
         """Somebody uses what is there."""
         self._metrics.requests.inc()
         if self._is_new("opened", place.session_id, visitor.label, visitor.name):
@@ -66,7 +66,7 @@ class Telling:
             log.info("gateway.opened", session_id=session.id, **told)
             self._tell(EventKind.GATEWAY_OPENED, session.id, told)
 
-    def refused(self, place: Place, error: HoldfastError) -> None:
+    def refused(self, place: SessionAddress, error: HoldfastError) -> None:
         """Somebody was turned away."""
         self._metrics.refused.labels(error.code).inc()
         if error.status not in (401, 403):

@@ -24,7 +24,7 @@ NEW_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PortTarget:
     """A port of a session, and what the program there sees as its host name."""
 
     port: int
@@ -48,7 +48,7 @@ class Tunnels:
         self._sessions = sessions
         self._closed = closed
         self._clock = clock
-        self._known: Bounded[str, tuple[float, dict[str, Target]]] = Bounded(_REMEMBERED)
+        self._known: Bounded[str, tuple[float, dict[str, PortTarget]]] = Bounded(_REMEMBERED)
 
     async def put(self, session_id: str, name: str, port: int, host: HostHeader | None = None, /) -> TunnelRow:
         """Give a port a name, or a name another port. The same call twice changes nothing.
@@ -100,18 +100,18 @@ class Tunnels:
     def is_closed(self, port: int) -> bool:
         return port in self._closed
 
-    async def target(self, session_id: str, label: str) -> Target:
+    async def target(self, session_id: str, label: str) -> PortTarget:
         """Return what a label leads to: a port, a service, or a tunnel.
 
         Raises ``TunnelNotFound``, ``ServiceNotFound`` for the name of a service that the session has not, or
         ``Forbidden`` for a port of ours.
         """
         port = port_of(label)
-        target = await self._named(session_id, label) if port is None else Target(port)
+        target = await self._named(session_id, label) if port is None else PortTarget(port)
         self.check_port(target.port)
         return target
 
-    async def _named(self, session_id: str, label: str) -> Target:
+    async def _named(self, session_id: str, label: str) -> PortTarget:
         target = (await self._names_of(session_id)).get(label)
         if target is None and label in USUAL:
             raise ServiceNotFound(f"the session has no service {label}: its image declares none of that name")
@@ -119,15 +119,15 @@ class Tunnels:
             raise TunnelNotFound("the session has no tunnel of that name; GET …/tunnels shows those there are")
         return target
 
-    async def _names_of(self, session_id: str) -> dict[str, Target]:
+    async def _names_of(self, session_id: str) -> dict[str, PortTarget]:
         known = self._known.get(session_id)
         if known is None or self._clock() - known[0] > REMEMBER_SECONDS:
             known = self._known[session_id] = (self._clock(), await self._look_up(session_id))
         return known[1]
 
-    async def _look_up(self, session_id: str) -> dict[str, Target]:
+    async def _look_up(self, session_id: str) -> dict[str, PortTarget]:
         """Return what each name leads to, services first: a tunnel that came with a thread may be called like one."""
         session = await self._sessions.get(session_id)
-        services = {one.name: Target(one.port, service=one) for one in session.spec.services}
-        tunnels = {row.name: Target(row.port, row.host) for row in await self._store.of_session(session_id)}
+        services = {one.name: PortTarget(one.port, service=one) for one in session.spec.services}
+        tunnels = {row.name: PortTarget(row.port, row.host) for row in await self._store.of_session(session_id)}
         return {**dict(sorted(services.items())), **tunnels, **services}

@@ -19,7 +19,7 @@ import jwt
 from holdfast.callers.ring import KeyRing
 from holdfast.concurrency import Bounded, cancel_and_wait, every
 from holdfast.errors import BadLink, Unauthorized
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.links import digest
 from holdfast.records.gateway import LinkRow, VisitRow
 from holdfast.store import LinkStore
@@ -88,7 +88,7 @@ class Visits:
 
     # -- beginning one -------------------------------------------------------------------------------------------------
 
-    async def redeem(self, place: Place, ticket: str) -> tuple[str, VisitRow]:
+    async def redeem(self, place: SessionAddress, ticket: str) -> tuple[str, VisitRow]:
         """Use the ticket of a private link; return the cookie, and the visit. Raises ``BadLink``."""
         cookie = secrets.token_urlsafe(32)
         row = await self._redeem(place, ticket, cookie) if _SECRET.fullmatch(ticket) else None
@@ -97,7 +97,7 @@ class Visits:
         self._remember(row)
         return cookie, row
 
-    async def _redeem(self, place: Place, ticket: str, cookie: str) -> VisitRow | None:
+    async def _redeem(self, place: SessionAddress, ticket: str, cookie: str) -> VisitRow | None:
         now = self._clock()
         async with self._strangers:
             if not await self._store.is_link(digest(ticket)):
@@ -111,7 +111,7 @@ class Visits:
                 until=now + self._seconds,
             )
 
-    async def begin(self, place: Place, token: Token) -> tuple[str, VisitRow]:
+    async def begin(self, place: SessionAddress, token: Token) -> tuple[str, VisitRow]:
         """Let in who came with a token; return the cookie, and the visit."""
         cookie, now = secrets.token_urlsafe(32), self._clock()
         row = VisitRow(
@@ -134,7 +134,7 @@ class Visits:
         """Return the secret that signs tokens for one session, and for nothing else."""
         return hmac.new(self._secret, _LABEL + session_id.encode(), hashlib.sha256).hexdigest()
 
-    def make_token(self, place: Place, token: Token) -> str:
+    def make_token(self, place: SessionAddress, token: Token) -> str:
         """Sign a token for one label of a session, which ends with its API key."""
         claims = {
             "sub": token.subject,
@@ -145,7 +145,7 @@ class Visits:
         }
         return jwt.encode(claims, self.signing_secret(place.session_id), algorithm="HS256")
 
-    def check_token(self, place: Place, token: str) -> Token:
+    def check_token(self, place: SessionAddress, token: str) -> Token:
         """Return what a token for this place says. Raises ``Unauthorized``."""
         try:
             if len(token) > _MOST_TOKEN:
@@ -159,7 +159,7 @@ class Visits:
             found = Token(claims["sub"], float(claims["exp"]), claims.get("key"))
         except (jwt.InvalidTokenError, ValueError, TypeError, OverflowError, RecursionError):
             raise _bad_token() from None
-        if not self._clock() < found.until < math.inf or isinstance(claims["exp"], str):
+        if isinstance(claims["exp"], str) or not self._clock() < found.until < math.inf:
             raise _bad_token()
         if claims["sid"] != place.session_id or claims.get("label", place.label) != place.label:
             raise _bad_token()
@@ -178,7 +178,7 @@ class Visits:
 
     # -- looking one up ------------------------------------------------------------------------------------------------
 
-    async def find(self, place: Place, cookie: str) -> VisitRow | None:
+    async def find(self, place: SessionAddress, cookie: str) -> VisitRow | None:
         """Return the visit that a cookie names, if it is one to this place and is not over; it lives on by this."""
         if not _SECRET.fullmatch(cookie):
             return None
@@ -205,7 +205,7 @@ class Visits:
         for id in [id for id, known in self._known.items() if known.row.link_id == link_id]:
             del self._known[id]
 
-    async def public(self, place: Place, secret: str) -> LinkRow | None:
+    async def public(self, place: SessionAddress, secret: str) -> LinkRow | None:
         """Return the public link with this secret, if it is one to this session and still good."""
         id = digest(secret)
         read_at, link = self._links.get(id, (0.0, None))

@@ -8,7 +8,7 @@ import asyncio
 
 from holdfast.concurrency import seen
 from holdfast.errors import Asleep, SandboxLost
-from holdfast.gateway.rules import Asked
+from holdfast.gateway.rules import RequestFacts
 from holdfast.records.machine import Status
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.session import Session, unusable
@@ -25,7 +25,7 @@ class Waking:
         self._sessions = sessions
         self._under_way: dict[str, asyncio.Future[Session]] = {}
 
-    async def awake(self, session_id: str, request: Asked, *, by_program: bool) -> Session | None:
+    async def awake(self, session_id: str, request: RequestFacts, *, by_program: bool) -> Session | None:
         """Return the session when it is awake; None where a person had better wait at a page of ours.
 
         Raises ``Asleep`` if it sleeps and this request does not wake it, or the error that its state calls for.
@@ -61,6 +61,6 @@ class Waking:
         return waking
 
 
-def is_on_purpose(request: Asked, *, by_program: bool) -> bool:
+def is_on_purpose(request: RequestFacts, *, by_program: bool) -> bool:
     """Say whether somebody wants this request now: it wakes the session, and counts as a use of it."""
     return by_program or request.is_navigation or request.is_unsafe

@@ -10,7 +10,7 @@ from support.browsers.firefox import Firefox
 from support.browsers.tab import Browser, Tab
 from support.daemons.daemon import unusable_driver
 from support.gateway.foreign import ForeignSite
-from support.gateway.world import ADDRESSES, BrowserSite, World, local_world, real_world
+from support.gateway.world import ADDRESSES, World, local_world, real_world
 
 OpenTab = Callable[..., Tab]
 
@@ -77,11 +77,6 @@ def behind_nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def behind_caddy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with real_world("caddy", tmp_path_factory.mktemp("caddy")) as world:
         yield world
-
-
-@pytest.fixture(scope="module")
-def sites() -> dict[tuple[str, int], BrowserSite]:
-    return {}
 
 
 @pytest.fixture(scope="module")

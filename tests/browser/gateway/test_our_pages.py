@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.gateway.pages import ENTER, PROBLEMS, WAITING, problem
+from holdfast.gateway.pages import ENTER, PROBLEMS, STARTING, WAITING, problem
 from support.browsers.tab import Browser, Tab, eventually, hosts_asked, shows
 from support.gateway.world import BrowserSite, World
 
-PAGES = {"enter": ENTER, "waiting": WAITING, **PROBLEMS, "other": problem("another")}
+PAGES = {"enter": ENTER, "waiting": WAITING, "starting": STARTING, **PROBLEMS, "other": problem("another")}
 PICTURES = os.environ.get("TEST_PICTURES")
 """A folder for pictures of all pages, for whoever wants to look at them."""
 EVIL = [
@@ -27,7 +27,7 @@ EVIL = [
     "/.holdfast/enter#ticket=<script>window.pwned=1</script>&next=//evil.example/",
 ]
 
-AT_REST = """() => document.body && document.body.innerText.includes("Holdfast")
+AT_REST = """() => document.querySelector("h1")
   && (document.title !== "Opening the sandbox" || document.body.innerText.includes("only the door"))"""
 """The page that hands a link in is there for a moment only; it holds the ticket in its form."""
 

@@ -111,18 +111,29 @@ def test_looking_on_is_no_use_but_the_pointer_is(visit: Visit, desktop: Site) ->
 def test_the_clipboard_is_exchanged_by_hand_only(visit: Visit, desktop: Site) -> None:
     page = visit("desktop")
     is_in(page, "connected")
+
+    def window_is_there() -> bool:
+        types(page, "echo x > /workspace/there\n")
+        return file_in(desktop, "/workspace/there") == "x\n"
+
+    wait_for(window_is_there, "the window takes what is typed")
+    page.evaluate("() => { window.wrote = 0; navigator.clipboard.writeText = () => { window.wrote += 1; }; }")
     page.get_by_role("button", name="Clipboard").click()
     page.get_by_label("Clipboard of the desktop").fill("put-in")
     page.get_by_role("button", name="Put into the desktop").click()
     expect(page.locator("#clip")).to_be_hidden()
-    page.evaluate("() => { window.wrote = 0; navigator.clipboard.writeText = () => { window.wrote += 1; }; }")
+    page.mouse.move(220, 220)  # a click would begin a selection in the window, which is what it pastes then
 
     def has_arrived() -> bool:
-        types(page, "cat > /workspace/pasted\n")
-        page.keyboard.press("Shift+Insert")
-        page.keyboard.type("\n")
-        page.keyboard.press("Control+d")
-        return "put-in" in file_in(desktop, "/workspace/pasted")
+        page.keyboard.press("Control+c")
+        page.keyboard.type("cat > /workspace/pasted\n", delay=10)
+        for key in ("Shift+Insert", "Enter", "Control+d"):
+            page.keyboard.press(key)
+        try:
+            wait_for(lambda: "put-in" in file_in(desktop, "/workspace/pasted"), "it is in the file", 5)
+        except AssertionError:  # the desktop had not yet been told of it: once more
+            return False
+        return True
 
     wait_for(has_arrived, "what was put in can be pasted inside")
     assert page.evaluate("window.wrote") == 0

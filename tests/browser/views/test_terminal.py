@@ -68,8 +68,8 @@ def test_the_terminal_has_the_size_of_the_window(visit: Visit) -> None:
     for width, height in ((900, 600), (640, 420)):
         page.set_viewport_size({"width": width, "height": height})
         wait_for(lambda: len(sizes) == 0 or len(rows(page)) < sizes[0][0], "the screen has changed")
-        page.keyboard.type("clear; stty size; echo asked\n")
-        wait_for(lambda: rows(page)[1:2] == ["asked"], "it has told")
+        page.keyboard.type(f"clear; stty size; echo asked-{height}\n")
+        wait_for(lambda told=f"asked-{height}": rows(page)[1:2] == [told], "it has told")  # type: ignore[misc]
         sizes.append(tuple(int(number) for number in rows(page)[0].split()))
         assert sizes[-1][0] == len(rows(page))
     assert sizes[1][0] < sizes[0][0] and sizes[1][1] < sizes[0][1]

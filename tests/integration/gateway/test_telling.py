@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Scope
 from holdfast.errors import Forbidden, Unauthorized, Unavailable
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.admission import Visitor
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.telling import MOST_EVENTS, MOST_REFUSALS, Telling
@@ -38,7 +38,7 @@ class Telltale:
         self.now = 1_000_000.0
         self.registry = CollectorRegistry()
         self.telling = Telling(GatewayMetrics(self.registry), lambda: self.now, service, keys)
-        self.place = Place("3000", session.id)
+        self.place = SessionAddress("3000", session.id)
 
     def visit(self, name: str, key_id: str | None = None, link: str | None = "lnk_1") -> VisitRow:
         return VisitRow(
@@ -164,7 +164,7 @@ async def test_a_session_has_so_many_events_an_hour_of_each_kind(one: Telltale) 
 async def test_strangers_with_made_up_names_do_not_silence_what_is_told_of_real_ones(one: Telltale) -> None:
     with structlog.testing.capture_logs() as log:
         for number in range(MOST_REFUSALS * 3):
-            one.telling.refused(Place("3000", f"ses_{number:026}"), Unauthorized("no"))
+            one.telling.refused(SessionAddress("3000", f"ses_{number:026}"), Unauthorized("no"))
         one.telling.refused(one.place, Forbidden("a foreign page"))
         one.telling.refused(one.place, Forbidden("a foreign page"))
         one.telling.refused(one.place, Unavailable("is no refusal"))

@@ -10,7 +10,7 @@ import pytest
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT, Scope
 from holdfast.errors import BadLink, Unauthorized
-from holdfast.gateway.addresses import Names, Place
+from holdfast.gateway.addresses import HostNames, SessionAddress
 from holdfast.gateway.links import Links
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.visits import MAX_SECONDS, REMEMBER_SECONDS, Token, Visits
@@ -18,7 +18,7 @@ from holdfast.store import Store
 
 pytestmark = pytest.mark.anyio
 
-PLACE = Place("3000", "ses_01aaaaaaaaaaaaaaaaaaaaaaaa")
+PLACE = SessionAddress("3000", "ses_01aaaaaaaaaaaaaaaaaaaaaaaa")
 
 
 @dataclass
@@ -47,7 +47,7 @@ class House:
 def daemon(store: Store, clock: Clock) -> House:
     keys = KeyRing(store.keys, "root-key-of-the-test", clock=clock)
     visits = Visits(store.links, keys, b"secret", 900.0, clock)
-    links = Links(store.links, Names("localhost"), GatewaySettings(), keys, clock, visits.forget)
+    links = Links(store.links, HostNames("localhost"), GatewaySettings(), keys, clock, visits.forget)
     return House(store, clock, keys, visits, links)
 
 
@@ -115,7 +115,11 @@ async def test_a_token_with_a_label_is_good_there_only(one: House) -> None:
     token = Token("ada", one.clock.now + 60)
     signed = one.visits.make_token(PLACE, token)
     assert one.visits.check_token(PLACE, signed) == token
-    for other in (Place("3001", PLACE.session_id), Place("web", PLACE.session_id), Place("3000", "ses_" + "b" * 26)):
+    for other in (
+        SessionAddress("3001", PLACE.session_id),
+        SessionAddress("web", PLACE.session_id),
+        SessionAddress("3000", "ses_" + "b" * 26),
+    ):
         with pytest.raises(Unauthorized):
             one.visits.check_token(other, signed)
 
@@ -130,6 +134,7 @@ async def test_a_token_with_a_label_is_good_there_only(one: House) -> None:
         {"key": 1},
         {"key": ["x"]},
         {"exp": float("nan")},
+        {"exp": float("inf")},
         {"exp": "soon"},
         {"exp": "4102444800"},
         {"exp": 999_999},

@@ -72,6 +72,19 @@ async def test_a_lost_database_costs_no_sandbox_and_no_process(host: FakeHost) -
         assert list((empty.root / "marks").iterdir()) == []
 
 
+async def test_that_an_old_session_was_adopted_is_news(host: FakeHost) -> None:
+    """By the time at which it was made, the event would be too old to be kept, and no webhook would get it."""
+    async with host.daemon() as service:
+        session_id = await new(service)
+    host.clock.now += 1000
+    async with lost(host) as empty, empty.daemon() as service:
+        await service.strays.adopt(session_id)
+        [adopted] = [
+            one for one in (await empty.whole.events.page(after=None, limit=9)).events if one.kind == "adopted"
+        ]
+        assert adopted.at == host.clock.now
+
+
 async def test_an_adopted_session_belongs_to_no_thread(host: FakeHost) -> None:
     """A thread that the database does not know would have it removed as an orphan: it is known by this key."""
     async with host.daemon() as service:

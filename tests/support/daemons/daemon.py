@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 import httpx2
 
 from holdfast.drivers.oci.machine import examine
+from support.daemons.forked import Forked
 from support.machine.state_dir import new_state_dir, remove_state_dir
 from support.waiting import PATIENCE
 from support.waiting import wait_for as wait_for  # most users of a daemon want it, too
@@ -47,25 +48,29 @@ class DaemonProcess:
             "default_agent": "scripted",  # what most tests speak, whatever is installed
             **settings,
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self.log = self.state_dir / "daemon.log"
 
     def start(self, *, wait: bool = True) -> None:
         config = self.state_dir / "holdfast.yaml"
         config.write_text(json.dumps(self._settings))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(config),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
+        if type(self).command is DaemonProcess.command:
+            self._process = Forked(config, self.log, environment)
+        else:
+            with self.log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self.command(config),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                )
         if wait:
             self.wait_ready()
 
     def command(self, config: Path) -> list[str]:
+        """Return what starts it, for those who start it in another way. What nobody has changed is forked instead."""
         return [sys.executable, "-m", "holdfast.daemon", str(config)]
 
     def wait_ready(self) -> None:

@@ -60,12 +60,15 @@ class VncClient:
 
     def look(self) -> bytes:
         """Return the whole screen as pixels of four bytes, row by row."""
+        incremental = 0
         while True:
             asked = (self.width, self.height)
-            self._socket.sendall(struct.pack(">BBHHHH", 3, 0, 0, 0, *asked))
+            self._socket.sendall(struct.pack(">BBHHHH", 3, incremental, 0, 0, *asked))
             pixels = self._update()
-            if pixels is not None and (self.width, self.height) == asked:
+            same = (self.width, self.height) == asked
+            if pixels is not None and same:
                 return pixels
+            incremental = int(same)  # asked for the whole, it first tells its size, and then owes the rest
 
     def _update(self) -> bytes | None:
         """Return what one update shows; None if it only tells of a new size."""

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.gateway.addresses import LOOPBACK, Names, Place
+from holdfast.gateway.addresses import LOOPBACK, HostNames, SessionAddress
 from holdfast.records.gateway import is_name
 
 ID = "01m7rszc64pdf1xxmess68156r"
-PLACE = Place("3000", f"ses_{ID}")
-LOCAL = Names("localhost")
-REAL = Names("sandbox.example.net:8443", ["Holdfast.example.com"])
+PLACE = SessionAddress("3000", f"ses_{ID}")
+LOCAL = HostNames("localhost")
+REAL = HostNames("sandbox.example.net:8443", ["Holdfast.example.com"])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_names_of_the_operator() -> None:
     ],
 )
 def test_places(host: str, label: str) -> None:
-    assert LOCAL.place(host) == Place(label, f"ses_{ID}")
+    assert LOCAL.place(host) == SessionAddress(label, f"ses_{ID}")
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_the_port_of_a_local_address_is_that_by_which_the_daemon_was_reached() -
 
 def test_the_address_below_a_real_domain_is_the_operators() -> None:
     assert REAL.url(PLACE, "127.0.0.1:8080") == f"https://3000--ses-{ID}.sandbox.example.net:8443"
-    assert Names("x.example", tls=False).url(PLACE, "a:1") == f"http://3000--ses-{ID}.x.example"
+    assert HostNames("x.example", tls=False).url(PLACE, "a:1") == f"http://3000--ses-{ID}.x.example"
 
 
 @given(st.text(alphabet="abz019-", min_size=1, max_size=31).filter(is_name))
 def test_every_name_gives_an_address_that_leads_back(name: str) -> None:
-    place = Place(name, f"ses_{ID}")
+    place = SessionAddress(name, f"ses_{ID}")
     host = LOCAL.url(place, "localhost:1").removeprefix("http://")
     assert LOCAL.place(host) == place
     assert len(place.first_label) <= 63

@@ -7,15 +7,15 @@ from typing import Any, cast
 import pytest
 
 from holdfast.errors import NothingListens
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.admission import Visitor
-from holdfast.gateway.proxy.upstream import Upstreams
+from holdfast.gateway.proxy.upstream import PortConnections
 from holdfast.sessions.session import Session
 from holdfast.sessions.use.ports import Ports, PortUse
 
 pytestmark = pytest.mark.anyio
 
-PLACE = Place("3000", "ses_1")
+PLACE = SessionAddress("3000", "ses_1")
 VISITOR = Visitor("3000", "key:1")
 
 
@@ -39,7 +39,7 @@ class Loopback:
 
 async def test_a_connection_counts_while_it_is_used() -> None:
     ports, session = Loopback(), cast(Session, Stub())
-    upstreams = Upstreams(cast(Ports, ports), 10)
+    upstreams = PortConnections(cast(Ports, ports), 10)
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -64,7 +64,7 @@ async def test_a_connection_counts_while_it_is_used() -> None:
 
 async def test_one_that_is_refused_does_not_count() -> None:
     ports, session = Loopback(), cast(Session, Stub())
-    upstreams = Upstreams(cast(Ports, ports), 10)
+    upstreams = PortConnections(cast(Ports, ports), 10)
     with pytest.raises(NothingListens):
         await upstreams.open(session, 1, PLACE, VISITOR)
     assert not ports.use.is_open("ses_1", 1) and upstreams.in_use == set()

@@ -14,7 +14,7 @@ import pytest
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import ROOT
 from holdfast.errors import BadLink, Unauthorized
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.links import digest
 from holdfast.gateway.visits import STRANGERS_AT_ONCE, Visits
 from holdfast.records.gateway import LinkRow, VisitRow
@@ -22,7 +22,7 @@ from holdfast.store import KeyStore, LinkStore
 
 pytestmark = pytest.mark.anyio
 
-PLACE = Place("3000", "ses_01aaaaaaaaaaaaaaaaaaaaaaaa")
+PLACE = SessionAddress("3000", "ses_01aaaaaaaaaaaaaaaaaaaaaaaa")
 
 
 class Counting(LinkStore):
@@ -115,7 +115,7 @@ async def test_a_public_link_is_remembered_for_a_moment_and_forgotten_at_once() 
     for _ in range(50):
         assert await visits.public(PLACE, "secret") == link
     assert store.reads == 1
-    assert await visits.public(Place("x", "ses_01bbbbbbbbbbbbbbbbbbbbbbbb"), "secret") is None
+    assert await visits.public(SessionAddress("x", "ses_01bbbbbbbbbbbbbbbbbbbbbbbb"), "secret") is None
     store.link = None
     visits.forget("lnk_1")
     assert await visits.public(PLACE, "secret") is None

@@ -215,6 +215,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "SessionListed.stats": "What it uses; only when asked for, and of an active one",
     "SessionPage.sessions": "Newest first",
     "SessionWoken.restored": "What came back: memory, with all processes, or files; null if it was awake",
+    "ServiceList.services": "What its image declares, then the terminal",
+    "ServiceLogOut.chunks": "In order; a gap between two is output that is not kept any more",
     "SnapshotList.snapshots": "Newest first",
     "SnapshotOut.kind": "files, or files and memory",
     "StrayList.strays": "Those set aside last come first",

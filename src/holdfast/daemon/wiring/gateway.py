@@ -12,19 +12,19 @@ from holdfast.api.services import GatewayServices
 from holdfast.broker.egress.egress import PORT as EGRESS_PORT
 from holdfast.callers.ring import KeyRing
 from holdfast.daemon.config.config import Config
-from holdfast.gateway.addresses import Names
+from holdfast.gateway.addresses import HostNames
 from holdfast.gateway.admission import Admission
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.links import Links
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.previews import Previews
-from holdfast.gateway.proxy.upstream import Upstreams
+from holdfast.gateway.proxy.upstream import PortConnections
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.services.metrics import ServiceMetrics
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.telling import Telling
 from holdfast.gateway.tunnels import Tunnels
-from holdfast.gateway.views.views import Views
+from holdfast.gateway.views.views import OwnViews
 from holdfast.gateway.visits import Visits
 from holdfast.gateway.waking import Waking
 from holdfast.sessions.service import SessionService
@@ -50,12 +50,12 @@ def make_doors(
     registry: CollectorRegistry,
 ) -> Doors:
     """Make the gateway. ``secret`` is one that a new daemon of this node has as well."""
-    names = Names(settings.domain, settings.public_hosts, tls=settings.tls)
+    names = HostNames(settings.domain, settings.public_hosts, tls=settings.tls)
     metrics = GatewayMetrics(registry)
     visits = Visits(store.links, keys, secret, settings.session_seconds, time.time)
     tunnels = Tunnels(store.tunnels, sessions, CLOSED, time.time)
     links = Links(store.links, names, settings, keys, time.time, visits.forget)
-    upstreams = Upstreams(sessions.ports, settings.max_connections)
+    upstreams = PortConnections(sessions.ports, settings.max_connections)
     services = SessionServices(sessions, tunnels.check_port, ServiceMetrics(registry))
     gateway = Gateway(
         names,
@@ -65,7 +65,7 @@ def make_doors(
         Waking(sessions),
         services,
         upstreams,
-        Views(names, sessions.processes, upstreams, services, time.time),
+        OwnViews(names, sessions.processes, upstreams, services, time.time),
         Telling(metrics, time.time, sessions, keys),
         metrics,
         time.time,

@@ -14,11 +14,14 @@ Header = tuple[bytes, bytes]
 
 _STYLE = (resources.files(__name__) / "style.css").read_text()
 _FRAME = Template((resources.files(__name__) / "frame.html").read_text())
+_GOES_ON = """<noscript><meta http-equiv=refresh content=1></noscript>
+<script>setTimeout(() => location.reload(), 1000);</script>"""
+"""Not by a header: where the address has a fragment, browsers only scroll there."""
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class StaticPage:
     """A whole answer, but for its status."""
 
     body: bytes
@@ -29,7 +32,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> Page:
+def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "still") -> StaticPage:
     scripts = " ".join(map(_hash, _SCRIPT.findall(content)))
     rules = [
         "default-src 'none'",
@@ -48,10 +51,10 @@ def _page(title: str, content: str, *, policy: str = "sandbox", kind: str = "sti
         (b"cache-control", b"no-store"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    return Page(body, tuple(headers))
+    return StaticPage(body, tuple(headers))
 
 
-def _problem(title: str, text: str, remedy: str) -> Page:
+def _problem(title: str, text: str, remedy: str) -> StaticPage:
     return _page(title, f"<h1>{title}</h1><p>{text}</p><p class=remedy>{remedy}</p>")
 
 
@@ -61,24 +64,15 @@ ENTER = _page(
     policy="form-action 'self'",
     kind="busy",
 )
-# A refresh by header does nothing where the address has a fragment: it only scrolls there.
-_AGAIN = (
-    "<noscript><meta http-equiv=refresh content=1></noscript>"
-    "<script>setTimeout(() => location.reload(), 1000);</script>"
-)
-WAITING = _page(
-    "Waking the sandbox",
-    "<h1>Waking the sandbox</h1><p role=status>It was asleep. This page goes on by itself in a moment.</p>" + _AGAIN,
-    policy="form-action 'none'",
-    kind="busy",
-)
 
-STARTING = _page(
-    "Starting",
-    "<h1>Starting</h1><p role=status>It is being started. This page goes on by itself in a moment.</p>" + _AGAIN,
-    policy="form-action 'none'",
-    kind="busy",
-)
+
+def _waiting(title: str, text: str) -> StaticPage:
+    content = f"<h1>{title}</h1><p role=status>{text} This page goes on by itself in a moment.</p>{_GOES_ON}"
+    return _page(title, content, policy="form-action 'none'", kind="busy")
+
+
+WAITING = _waiting("Waking the sandbox", "It was asleep.")
+STARTING = _waiting("Starting", "It is being started.")
 
 _ASK = "Ask whoever gave you the address for a new link, or make one with <code>holdfast open</code>."
 PROBLEMS = {
@@ -143,5 +137,5 @@ PROBLEMS = {
 _OTHER = _problem("This did not work", "The sandbox could not be reached.", "Reload this page in a moment.")
 
 
-def problem(code: str) -> Page:
+def problem(code: str) -> StaticPage:
     return PROBLEMS.get(code, _OTHER)

@@ -4,7 +4,7 @@ import asyncio
 
 import httptools
 
-from holdfast.errors import BadAnswer, NoAnswer
+from holdfast.errors import InvalidAnswer, NoAnswer
 from holdfast.gateway.proxy.headers import Header
 
 HEAD_SECONDS = 300.0
@@ -20,7 +20,7 @@ _WITHOUT_BODY = frozenset({204, 304})
 _BAD = "the program at this port did not answer in HTTP; look at its output in the sandbox"
 
 
-class Answer:
+class ServerAnswer:
     """One answer, as far as it has been read."""
 
     def __init__(self, reader: asyncio.StreamReader, *, bodiless: bool = False, upgrades: bool = False) -> None:
@@ -87,19 +87,19 @@ class Answer:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def read_head(self, seconds: float = HEAD_SECONDS) -> None:
-        """Read until the status and headers are there. Raises ``BadAnswer`` or ``NoAnswer``."""
+        """Read until the status and headers are there. Raises ``InvalidAnswer`` or ``NoAnswer``."""
         try:
             async with asyncio.timeout(seconds):
                 while not self._has_head:
                     if not await self._read_some():
-                        raise BadAnswer(_BAD)
+                        raise InvalidAnswer(_BAD)
         except TimeoutError:
             raise NoAnswer(f"the program at this port did not answer within {seconds:.0f} s") from None
         if self.status == SWITCHING and self.rest is None:
-            raise BadAnswer(_BAD)  # it says so, but does not name what it switches to
+            raise InvalidAnswer(_BAD)  # it says so, but does not name what it switches to
 
     async def next_piece(self) -> bytes | None:
-        """Return what comes next of the body; None at its end. Raises ``BadAnswer`` if it breaks off."""
+        """Return what comes next of the body; None at its end. Raises ``InvalidAnswer`` if it breaks off."""
         while not self._pieces:
             if self.complete:
                 return None
@@ -129,14 +129,14 @@ class Answer:
     def _end_by_hanging_up(self) -> None:
         """The connection has ended: right for an answer that does not say how long it is, else it broke off."""
         if self.length is not None or self._codings:
-            raise BadAnswer("the answer broke off")
+            raise InvalidAnswer("the answer broke off")
         self.complete, self.reusable, self.ended_by_hanging_up = True, False, True
 
     async def _read_some(self) -> bool:
         try:
             data = await self._reader.read(PIECE)
         except OSError:
-            raise BadAnswer("the answer broke off") from None
+            raise InvalidAnswer("the answer broke off") from None
         if not data:
             return False
         self.began = True
@@ -147,10 +147,10 @@ class Answer:
             self.rest = data[upgrade.args[0] :]
         except httptools.HttpParserError:
             if not self.complete:
-                raise BadAnswer(_BAD) from None
+                raise InvalidAnswer(_BAD) from None
             self.reusable = False
         if not self._has_head:
             self._head_bytes += len(data)
             if self._head_bytes > 2 * MOST_HEAD_BYTES:
-                raise BadAnswer(_BAD)
+                raise InvalidAnswer(_BAD)
         return True

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from starlette.types import Receive, Scope, Send
 
 from holdfast.concurrency import cancel_and_wait, seen
-from holdfast.errors import BadAnswer, BadRequest, HoldfastError
-from holdfast.gateway.addresses import Place
+from holdfast.errors import BadRequest, HoldfastError, InvalidAnswer
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.admission import Visitor
-from holdfast.gateway.proxy.answer import Answer
+from holdfast.gateway.proxy.answer import ServerAnswer
 from holdfast.gateway.proxy.headers import Header, inward, outward
-from holdfast.gateway.proxy.upstream import Upstream, Upstreams
+from holdfast.gateway.proxy.upstream import PortConnection, PortConnections
 from holdfast.gateway.rules import SAFE
-from holdfast.gateway.tunnels import Target
+from holdfast.gateway.tunnels import PortTarget
 from holdfast.records.gateway import HostHeader
 from holdfast.sessions.session import Session
 
@@ -28,12 +28,12 @@ HANG_UP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class ProxiedRequest:
     """What is asked, of whom, and by whom."""
 
     session: Session
-    target: Target
-    place: Place
+    target: PortTarget
+    place: SessionAddress
     visitor: Visitor
     host: bytes
     """As the client wrote it."""
@@ -42,7 +42,7 @@ class Errand:
     passes_host: bool
     """The gateway's own choice where the tunnel has none."""
 
-    async def connect(self, upstreams: Upstreams, *, fresh: bool) -> Upstream:
+    async def connect(self, upstreams: PortConnections, *, fresh: bool) -> PortConnection:
         return await upstreams.open(self.session, self.target.port, self.place, self.visitor, fresh=fresh)
 
     def head(self, scope: Scope, framing: list[Header], extra: list[Header]) -> bytes:
@@ -65,10 +65,10 @@ class Errand:
 
 
 class HttpProxy:
-    def __init__(self, upstreams: Upstreams) -> None:
+    def __init__(self, upstreams: PortConnections) -> None:
         self._upstreams = upstreams
 
-    async def carry(self, errand: Errand, scope: Scope, receive: Receive, send: Send) -> None:
+    async def carry(self, errand: ProxiedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises an error of ours if no answer has begun; one that has begun and cannot go on is broken off."""
         framing = _framing(scope)
         expects = [_EXPECT] if framing and _expects(scope) else []
@@ -81,7 +81,7 @@ class HttpProxy:
                 if await exchange.run(head, receive, send, is_ours=errand.target.is_ours):
                     self._upstreams.keep(one)
                 break
-            except BadAnswer:
+            except InvalidAnswer:
                 # It was closed in the moment that we used it again: nobody has read this request.
                 if not (one.used and repeatable and not exchange.answer.began):
                     raise
@@ -95,7 +95,7 @@ class _Exchange:
     """One request and its answer, on one connection."""
 
     def __init__(
-        self, upstreams: Upstreams, upstream: Upstream, scope: Scope, framing: list[Header], *, waits: bool
+        self, upstreams: PortConnections, upstream: PortConnection, scope: Scope, framing: list[Header], *, waits: bool
     ) -> None:
         """``waits``: the client sends the body only when it is told that the program wants it."""
         self._upstreams = upstreams
@@ -109,7 +109,7 @@ class _Exchange:
         self._unwanted = False
         self._whole = False
         """The program has answered without the body that was announced to it."""
-        self.answer = Answer(upstream.reader, bodiless=scope["method"] == "HEAD")
+        self.answer = ServerAnswer(upstream.reader, bodiless=scope["method"] == "HEAD")
 
     async def run(self, head: bytes, receive: Receive, send: Send, *, is_ours: bool) -> bool:
         """Return whether the connection can be used again."""
@@ -120,7 +120,7 @@ class _Exchange:
             await self.answer.read_head()
             await self._send_head(send, is_ours)
             self._whole = await self._send_body(send)
-        except BadAnswer:
+        except InvalidAnswer:
             if not self._client_left:
                 raise
             return False

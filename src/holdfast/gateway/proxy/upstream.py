@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.errors import TooManyConnections
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.admission import Visitor
 from holdfast.link.streams import end_stream, has_unread
 from holdfast.sessions.session import Session
@@ -26,12 +26,12 @@ Key = tuple[str, int, str]
 
 
 @dataclass(slots=True, eq=False)
-class Upstream:
+class PortConnection:
     """A connection to a port of a session."""
 
     session: Session
     port: int
-    place: Place
+    place: SessionAddress
     visitor: Visitor
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -51,21 +51,21 @@ class Upstream:
         return self.session.id, self.port, self.visitor.name
 
 
-class Upstreams:
+class PortConnections:
     """All connections of the gateway into sandboxes."""
 
     def __init__(self, ports: Ports, most: int) -> None:
         self._ports = ports
         self._most = most
         self._open: Counter[str] = Counter()
-        self._idle: dict[Upstream, asyncio.TimerHandle] = {}
-        self._alike: dict[Key, list[Upstream]] = {}
+        self._idle: dict[PortConnection, asyncio.TimerHandle] = {}
+        self._alike: dict[Key, list[PortConnection]] = {}
         """The idle ones."""
-        self.in_use: set[Upstream] = set()
+        self.in_use: set[PortConnection] = set()
 
     async def open(
-        self, session: Session, port: int, place: Place, visitor: Visitor, *, fresh: bool = False
-    ) -> Upstream:
+        self, session: Session, port: int, place: SessionAddress, visitor: Visitor, *, fresh: bool = False
+    ) -> PortConnection:
         """Return a connection; ``fresh``: none that has been used.
 
         Raises ``NothingListens``, ``TooManyConnections``.
@@ -80,12 +80,12 @@ class Upstreams:
         self.in_use.add(one)
         return one
 
-    def _let_go(self, one: Upstream) -> None:
+    def _let_go(self, one: PortConnection) -> None:
         if one in self.in_use:
             self.in_use.discard(one)
             self._ports.use.closed(one.session.id, one.port)
 
-    async def _connect(self, session: Session, port: int, place: Place, visitor: Visitor) -> Upstream:
+    async def _connect(self, session: Session, port: int, place: SessionAddress, visitor: Visitor) -> PortConnection:
         if self._open[session.id] >= self._most:
             self._close_idle_of(session.id)
         if self._open[session.id] >= self._most:
@@ -96,13 +96,13 @@ class Upstreams:
         except BaseException:
             self._left(session.id)
             raise
-        return Upstream(session, port, place, visitor, reader, writer)
+        return PortConnection(session, port, place, visitor, reader, writer)
 
-    async def has_ended(self, one: Upstream) -> bool:
+    async def has_ended(self, one: PortConnection) -> bool:
         """Say whether it was the program that ended a connection: not we, and not the end of its sandbox."""
         return not one.closed and await self._ports.is_alive(one.session) and not one.closed
 
-    def keep(self, one: Upstream) -> None:
+    def keep(self, one: PortConnection) -> None:
         """Keep a connection for the next request; its last answer was read to its end."""
         self._let_go(one)
         one.hang_up = None
@@ -114,7 +114,7 @@ class Upstreams:
         self._alike[one.key] = [*alike, one]
         self._idle[one] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.close, one)
 
-    def close(self, one: Upstream) -> None:
+    def close(self, one: PortConnection) -> None:
         self._let_go(one)
         self._is_idle_no_more(one)
         if not one.closed:
@@ -122,13 +122,13 @@ class Upstreams:
             self._left(one.session.id)
             end_stream(one.writer)
 
-    def cut(self, one: Upstream) -> None:
+    def cut(self, one: PortConnection) -> None:
         """Close a connection that somebody uses, and that of the client: also of one who takes nothing any more."""
         self.close(one)
         if one.hang_up is not None:
             one.hang_up()
 
-    def __contains__(self, one: Upstream) -> bool:
+    def __contains__(self, one: PortConnection) -> bool:
         """Say whether a connection is kept for another request."""
         return one in self._idle
 
@@ -136,7 +136,7 @@ class Upstreams:
         for one in list(self._idle):
             self.close(one)
 
-    def _take(self, session: Session, port: int, visitor: Visitor) -> Upstream | None:
+    def _take(self, session: Session, port: int, visitor: Visitor) -> PortConnection | None:
         for one in reversed(self._alike.get((session.id, port, visitor.name), [])):
             self._is_idle_no_more(one)
             if one.session is session and one.is_quiet:
@@ -144,7 +144,7 @@ class Upstreams:
             self.close(one)
         return None
 
-    def _is_idle_no_more(self, one: Upstream) -> None:
+    def _is_idle_no_more(self, one: PortConnection) -> None:
         timer = self._idle.pop(one, None)
         if timer is None:
             return

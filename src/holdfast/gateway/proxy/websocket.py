@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from starlette.types import Scope
 
 from holdfast.concurrency import cancel_and_wait, seen
-from holdfast.errors import BadAnswer, NoAnswer
-from holdfast.gateway.proxy.answer import Answer
+from holdfast.errors import InvalidAnswer, NoAnswer
+from holdfast.gateway.proxy.answer import ServerAnswer
 from holdfast.gateway.proxy.frames import FrameReader
 from holdfast.gateway.proxy.headers import Header, outward
-from holdfast.gateway.proxy.http import Errand
-from holdfast.gateway.proxy.upstream import Upstream, Upstreams
+from holdfast.gateway.proxy.http import ProxiedRequest
+from holdfast.gateway.proxy.upstream import PortConnection, PortConnections
 
 OPEN_SECONDS = 30.0
 LEAVE_SECONDS = 2.0
@@ -43,7 +43,7 @@ class Client:
 
 
 async def carry(
-    upstreams: Upstreams, errand: Errand, scope: Scope, client: Client, on_activity: Callable[[], None]
+    upstreams: PortConnections, errand: ProxiedRequest, scope: Scope, client: Client, on_activity: Callable[[], None]
 ) -> None:
     """Carry frames until either side ends. Raises an error of ours if the program has not answered the handshake.
 
@@ -54,7 +54,7 @@ async def carry(
     try:
         offered = {**scope, "headers": [one for one in scope["headers"] if one[0] != b"sec-websocket-extensions"]}
         upstream.writer.write(errand.head(offered, [], _UPGRADE))
-        answer = Answer(upstream.reader, upgrades=True)
+        answer = ServerAnswer(upstream.reader, upgrades=True)
         await answer.read_head(OPEN_SECONDS)
         headers = outward(answer.headers)
         if answer.rest is not None:
@@ -67,7 +67,7 @@ async def carry(
         upstreams.close(upstream)
 
 
-async def _refuse(answer: Answer, headers: list[Header], client: Client) -> None:
+async def _refuse(answer: ServerAnswer, headers: list[Header], client: Client) -> None:
     """Pass on what the program says instead of opening the WebSocket."""
     body = bytearray()
     try:
@@ -77,12 +77,12 @@ async def _refuse(answer: Answer, headers: list[Header], client: Client) -> None
     except TimeoutError:
         raise NoAnswer("the program at this port refused the WebSocket, and did not come to an end") from None
     if len(body) > MOST_REFUSAL:
-        raise BadAnswer("the program at this port refused the WebSocket in too many words")
+        raise InvalidAnswer("the program at this port refused the WebSocket in too many words")
     framing = [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
     client.answer(f"HTTP/1.1 {answer.status} Refused".encode(), [*headers, *framing], bytes(body))
 
 
-async def _both_ways(upstream: Upstream, client: Client, on_activity: Callable[[], None]) -> None:
+async def _both_ways(upstream: PortConnection, client: Client, on_activity: Callable[[], None]) -> None:
     frames = FrameReader()
 
     def look(data: bytes) -> None:

@@ -25,7 +25,7 @@ from holdfast.gateway.services.failures import Failures
 from holdfast.gateway.services.inside import end_process, spawn, tail
 from holdfast.gateway.services.metrics import ServiceMetrics
 from holdfast.gateway.services.probe import answers
-from holdfast.gateway.services.run import TERMINAL_VIEW, Run, ServiceView, view_of
+from holdfast.gateway.services.run import TERMINAL_VIEW, ServiceRun, ServiceView, view_of
 from holdfast.gateway.services.states import Ending, ServiceEvent, ServiceState
 from holdfast.records.machine import Status
 from holdfast.records.services import TCP, TERMINAL, ServiceSpec
@@ -71,7 +71,7 @@ class SessionServices:
         self._failures = Failures()
         self._locks: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._looks: KeyedLocks[str] = KeyedLocks()
-        self._runs: dict[str, dict[str, Run]] = {}
+        self._runs: dict[str, dict[str, ServiceRun]] = {}
         self._looked_at: dict[str, Session] = {}
         self._not_before: Bounded[str, float] = Bounded(_REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -187,7 +187,7 @@ class SessionServices:
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
-    def _begin(self, run: Run) -> "asyncio.Future[None]":
+    def _begin(self, run: ServiceRun) -> "asyncio.Future[None]":
         """Return the start that is under way; one is begun where there is none."""
         if run.starting is None:
             run.starting = seen(asyncio.ensure_future(self._start(run)))
@@ -205,7 +205,7 @@ class SessionServices:
             raise Conflict("the service was stopped, or its session fell asleep, while it started; start it again")
         starting.result()
 
-    async def _start(self, run: Run) -> None:
+    async def _start(self, run: ServiceRun) -> None:
         await self._look(run.session)
         async with self._locks.of((run.session.id, run.spec.name)):
             if run.state in (ServiceState.STOPPED, ServiceState.FAILED):
@@ -217,7 +217,7 @@ class SessionServices:
                     await self._note_failure(run, error)
                     raise
 
-    async def _bring_up(self, run: Run) -> None:
+    async def _bring_up(self, run: ServiceRun) -> None:
         if run.state is ServiceState.READY:
             return
         if run.state is not ServiceState.STARTING:  # or else it was found so, and is only waited for
@@ -229,7 +229,7 @@ class SessionServices:
             self._tell(EventKind.SERVICE_STARTED, run)
         await self._answered(run)
 
-    def _check(self, run: Run) -> None:
+    def _check(self, run: ServiceRun) -> None:
         """Refuse what cannot go well."""
         session, spec = run.session, run.spec
         self._check_port(spec.port)
@@ -241,7 +241,7 @@ class SessionServices:
             )
         self._failures.check(session.id, spec.name, asyncio.get_running_loop().time(), run.reason)
 
-    async def _answered(self, run: Run) -> None:
+    async def _answered(self, run: ServiceRun) -> None:
         """Wait until it answers. Raises ``ServiceFailed`` if it ends before, or does not answer in time."""
         loop, delay = asyncio.get_running_loop(), _FIRST_WAIT
         begun = loop.time()
@@ -261,7 +261,7 @@ class SessionServices:
         run.watching.result()  # the session went away
         raise run.failure()
 
-    async def _give_up(self, run: Run) -> None:
+    async def _give_up(self, run: ServiceRun) -> None:
         """It has not answered in time."""
         spec, said = run.spec, await tail(run)
         if run.state is not ServiceState.STARTING:
@@ -272,7 +272,7 @@ class SessionServices:
         self._tell(EventKind.SERVICE_FAILED, run)
         await end_process(run)
 
-    async def _note_failure(self, run: Run, error: HoldfastError) -> None:
+    async def _note_failure(self, run: ServiceRun, error: HoldfastError) -> None:
         """A start has failed: say so in the state, unless that was done."""
         if run.state is ServiceState.STARTING and self._is_current(run):
             run.take(ServiceEvent.DIED, error.message)
@@ -286,12 +286,12 @@ class SessionServices:
 
     # -- following -----------------------------------------------------------------------------------------------------
 
-    def _follow(self, run: Run, view: ProcessView) -> None:
+    def _follow(self, run: ServiceRun, view: ProcessView) -> None:
         run.has_process = True
         run.started_at = view.started_at
         run.watching = seen(asyncio.create_task(self._watch(run)))
 
-    async def _watch(self, run: Run) -> None:
+    async def _watch(self, run: ServiceRun) -> None:
         """Follow the process to its end, and tell of it. Raises what makes it impossible to follow."""
         session = run.session
         while True:
@@ -309,7 +309,7 @@ class SessionServices:
                 break
         await self._ended(run, view)
 
-    async def _ended(self, run: Run, view: ProcessView) -> None:
+    async def _ended(self, run: ServiceRun, view: ProcessView) -> None:
         if run.state not in (ServiceState.STARTING, ServiceState.READY):
             return  # by us
         ending = Ending(view.exit_code or 0, had_oom=run.session.oom.look() > run.kills)
@@ -328,7 +328,7 @@ class SessionServices:
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
-    async def _end(self, run: Run) -> None:
+    async def _end(self, run: ServiceRun) -> None:
         async with self._locks.of((run.session.id, run.spec.name)):
             if run.state in (ServiceState.STARTING, ServiceState.READY):
                 self._stopped(run, "requested", "it was stopped on request")
@@ -336,7 +336,7 @@ class SessionServices:
             elif run.state is ServiceState.FAILED:
                 run.take(ServiceEvent.STOP)
 
-    def _stopped(self, run: Run, why: str, reason: str) -> None:
+    def _stopped(self, run: ServiceRun, why: str, reason: str) -> None:
         run.take(ServiceEvent.STOP, reason)
         self._metrics.stopped.labels(why).inc()
         self._tell(EventKind.SERVICE_STOPPED, run)
@@ -378,13 +378,13 @@ class SessionServices:
         finally:
             self._looking.discard(session.id)
 
-    def _is_idle(self, run: Run, now: float) -> bool:
+    def _is_idle(self, run: ServiceRun, now: float) -> bool:
         if run.state is not ServiceState.READY or self._ports.use.is_open(run.session.id, run.spec.port):
             return False
         used_at = max(run.used_at, self._ports.use.left_at(run.session.id, run.spec.port))
         return now - used_at >= run.spec.idle_seconds
 
-    async def _stop_idle(self, run: Run) -> None:
+    async def _stop_idle(self, run: ServiceRun) -> None:
         try:
             async with self._locks.of((run.session.id, run.spec.name)):
                 if self._is_idle(run, asyncio.get_running_loop().time()):
@@ -409,7 +409,7 @@ class SessionServices:
                     await self._found(run, processes[run.process_id])
             self._looked_at[session.id] = session
 
-    async def _found(self, run: Run, view: ProcessView) -> None:
+    async def _found(self, run: ServiceRun, view: ProcessView) -> None:
         """Its process was started before: by an earlier daemon, or before the session slept."""
         if not view.running:
             run.has_process = True
@@ -443,26 +443,26 @@ class SessionServices:
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 
-    def _run(self, session: Session, spec: ServiceSpec) -> Run:
+    def _run(self, session: Session, spec: ServiceSpec) -> ServiceRun:
         runs = self._runs.setdefault(session.id, {})
         run = runs.get(spec.name)
         if run is None or run.session is not session:
             if run is not None:
                 self._forget(run.session)
                 runs = self._runs.setdefault(session.id, {})
-            run = runs[spec.name] = Run(session, spec, used_at=asyncio.get_running_loop().time())
+            run = runs[spec.name] = ServiceRun(session, spec, used_at=asyncio.get_running_loop().time())
         return run
 
-    def _is_current(self, run: Run) -> bool:
+    def _is_current(self, run: ServiceRun) -> bool:
         return self._runs.get(run.session.id, {}).get(run.spec.name) is run
 
-    def _all(self) -> Sequence[Run]:
+    def _all(self) -> Sequence[ServiceRun]:
         return [run for runs in self._runs.values() for run in runs.values()]
 
-    def _note_use(self, run: Run) -> None:
+    def _note_use(self, run: ServiceRun) -> None:
         run.used_at = asyncio.get_running_loop().time()
 
-    def _tell(self, kind: EventKind, run: Run, **more: object) -> None:
+    def _tell(self, kind: EventKind, run: ServiceRun, **more: object) -> None:
         session_id, name = run.session.id, run.spec.name
         reason = {"reason": run.reason} if run.reason else {}
         log.info(kind, session_id=session_id, service=name, **reason, **more)

@@ -5,7 +5,7 @@ import contextlib
 
 from holdfast.errors import FileMissing, HoldfastError, ProcessNotFound, ServiceFailed
 from holdfast.gateway.services.probe import answers
-from holdfast.gateway.services.run import Run
+from holdfast.gateway.services.run import ServiceRun
 from holdfast.sessions.service import SessionService
 from holdfast.sessions.use.processes import Background, ProcessRequest, ProcessView
 
@@ -18,7 +18,7 @@ _FREE_SECONDS = 1.0
 """A program that was killed lets go of its port a moment later."""
 
 
-async def spawn(sessions: SessionService, run: Run) -> ProcessView:
+async def spawn(sessions: SessionService, run: ServiceRun) -> ProcessView:
     """Start its process, when what an earlier one has left is gone. Raises ``ServiceFailed`` if its port is taken."""
     session, spec = run.session, run.spec
     await remove_process(run)
@@ -31,7 +31,7 @@ async def spawn(sessions: SessionService, run: Run) -> ProcessView:
     return await Background.start(session, run.process_id, request)
 
 
-async def _check_free(sessions: SessionService, run: Run) -> None:
+async def _check_free(sessions: SessionService, run: ServiceRun) -> None:
     until = asyncio.get_running_loop().time() + _FREE_SECONDS
     while await answers(sessions.ports, run.session, run.spec):
         if asyncio.get_running_loop().time() > until:
@@ -42,14 +42,14 @@ async def _check_free(sessions: SessionService, run: Run) -> None:
         await asyncio.sleep(0.1)
 
 
-async def remove_process(run: Run) -> None:
+async def remove_process(run: ServiceRun) -> None:
     """Kill it, if it runs, and forget it with what it wrote."""
     with contextlib.suppress(ProcessNotFound):
         await Background.remove(run.session, run.process_id)
     run.has_process = False
 
 
-async def end_process(run: Run) -> None:
+async def end_process(run: ServiceRun) -> None:
     """TERM, and KILL if that does not help. What it wrote can still be read, unless it had to be killed."""
     watching = run.watching
     with contextlib.suppress(ProcessNotFound):
@@ -60,7 +60,7 @@ async def end_process(run: Run) -> None:
             await remove_process(run)
 
 
-async def tail(run: Run) -> str:
+async def tail(run: ServiceRun) -> str:
     """Return the last lines of its output, to be added to a message."""
     try:
         view = await Background.get(run.session, run.process_id)

@@ -30,7 +30,7 @@ TERMINAL_VIEW = ServiceView(name=TERMINAL, title="Terminal", state=ServiceState.
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ServiceRun:
     """It belongs to a session as it is awake now: one that slept in between has other runs."""
 
     session: Session

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from holdfast.concurrency import cancel_and_wait, seen
-from holdfast.gateway.proxy.upstream import Upstream, Upstreams
+from holdfast.gateway.proxy.upstream import PortConnection, PortConnections
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.views.stay import Stay
 from holdfast.sessions.session import Session
@@ -19,8 +19,8 @@ BY_HAND = frozenset({4, 5, 6, 255})
 _READY = json.dumps({"ready": True})
 
 
-class DesktopView:
-    def __init__(self, upstreams: Upstreams, services: SessionServices) -> None:
+class DesktopFeed:
+    def __init__(self, upstreams: PortConnections, services: SessionServices) -> None:
         self._upstreams = upstreams
         self._services = services
 
@@ -47,7 +47,7 @@ class DesktopView:
         return service.port
 
 
-async def _both_ways(stay: Stay, upstream: Upstream) -> None:
+async def _both_ways(stay: Stay, upstream: PortConnection) -> None:
     inward = seen(asyncio.ensure_future(_in(stay, upstream)))
     outward = seen(asyncio.ensure_future(_out(stay, upstream)))
     try:
@@ -56,7 +56,7 @@ async def _both_ways(stay: Stay, upstream: Upstream) -> None:
         await cancel_and_wait(inward, outward)
 
 
-async def _in(stay: Stay, upstream: Upstream) -> None:
+async def _in(stay: Stay, upstream: PortConnection) -> None:
     with contextlib.suppress(OSError):
         while (message := await stay.socket.receive()) is not None:
             if isinstance(message, str):  # it speaks VNC, which has none
@@ -67,7 +67,7 @@ async def _in(stay: Stay, upstream: Upstream) -> None:
             await upstream.writer.drain()
 
 
-async def _out(stay: Stay, upstream: Upstream) -> None:
+async def _out(stay: Stay, upstream: PortConnection) -> None:
     with contextlib.suppress(OSError):
         while data := await upstream.reader.read(PIECE):
             await stay.socket.send_bytes(data)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import resources
 from string import Template
 
-from holdfast.gateway.pages import Page
+from holdfast.gateway.pages import StaticPage
 from holdfast.gateway.pages.assets import Assets
 
 
@@ -17,7 +17,7 @@ class ViewPage:
         self._base = assets.base
         self._html = Template((resources.files("holdfast.gateway.pages") / "app" / f"{name}.html").read_text())
 
-    def render(self, host: str, embedders: Iterable[str]) -> Page:
+    def render(self, host: str, embedders: Iterable[str]) -> StaticPage:
         """Return the page for a ``Host``. Pages of the ``embedders`` may show it in a frame."""
         nonce = secrets.token_urlsafe(16)
         body = self._html.substitute(base=self._base, nonce=nonce).encode()
@@ -44,4 +44,4 @@ class ViewPage:
             (b"cross-origin-opener-policy", b"same-origin"),
             (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), clipboard-read=()"),
         )
-        return Page(body, headers)
+        return StaticPage(body, headers)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast.gateway.addresses import Place
+from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.admission import Visitor
 from holdfast.gateway.views.socket import OwnSocket
 from holdfast.sessions.session import Session
@@ -12,7 +12,7 @@ from holdfast.sessions.session import Session
 @dataclass(frozen=True, slots=True, eq=False)
 class Stay:
     session: Session
-    place: Place
+    place: SessionAddress
     visitor: Visitor
     socket: OwnSocket
     query: Mapping[str, str]

@@ -18,7 +18,7 @@ AHEAD_BYTES = 1 << 20
 _MOST_WORDS = 100
 
 
-class TerminalView:
+class TerminalFeed:
     def __init__(self, processes: Processes) -> None:
         self._processes = processes.awake_only()
 

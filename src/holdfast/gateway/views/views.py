@@ -8,18 +8,18 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from holdfast.errors import BadRequest, NotFound, TooManyConnections
-from holdfast.gateway.addresses import Names, Place
+from holdfast.gateway.addresses import HostNames, SessionAddress
 from holdfast.gateway.admission import Visitor
-from holdfast.gateway.pages import Page
+from holdfast.gateway.pages import StaticPage
 from holdfast.gateway.pages.assets import Assets
-from holdfast.gateway.proxy.upstream import Upstreams
+from holdfast.gateway.proxy.upstream import PortConnections
 from holdfast.gateway.proxy.websocket import Client
 from holdfast.gateway.services.engine import SessionServices
-from holdfast.gateway.views.desktop import DESKTOP, DesktopView
+from holdfast.gateway.views.desktop import DESKTOP, DesktopFeed
 from holdfast.gateway.views.page import ViewPage
 from holdfast.gateway.views.socket import OwnSocket
 from holdfast.gateway.views.stay import Stay
-from holdfast.gateway.views.terminal import TerminalView
+from holdfast.gateway.views.terminal import TerminalFeed
 from holdfast.records.services import TERMINAL
 from holdfast.sessions.session import Session
 from holdfast.sessions.use.processes import Processes
@@ -37,12 +37,12 @@ class _View(Protocol):
     async def serve(self, stay: Stay) -> None: ...
 
 
-class Views:
+class OwnViews:
     def __init__(
         self,
-        names: Names,
+        names: HostNames,
         processes: Processes,
-        upstreams: Upstreams,
+        upstreams: PortConnections,
         services: SessionServices,
         clock: Callable[[], float],
     ) -> None:
@@ -50,8 +50,8 @@ class Views:
         self._names = names
         self._clock = clock
         self._views: dict[str, _View] = {
-            TERMINAL: TerminalView(processes),
-            DESKTOP: DesktopView(upstreams, services),
+            TERMINAL: TerminalFeed(processes),
+            DESKTOP: DesktopFeed(upstreams, services),
         }
         self._pages = {name: ViewPage(name, self.assets) for name in self._views}
         self._count: Counter[str] = Counter()
@@ -61,13 +61,15 @@ class Views:
     def __contains__(self, label: str) -> bool:
         return label in self._views
 
-    def page(self, label: str, host: str, method: str, path: str) -> Page:
+    def page(self, label: str, host: str, method: str, path: str) -> StaticPage:
         """Return the page of a view. Raises ``NotFound``: a view has one page only."""
         if path != "/" or method not in ("GET", "HEAD"):
             raise NotFound("there is nothing at this address; the page is at /")
         return self._pages[label].render(host, self._names.own_hosts(host))
 
-    async def serve(self, session: Session, place: Place, visitor: Visitor, scope: Scope, client: Client) -> None:
+    async def serve(
+        self, session: Session, place: SessionAddress, visitor: Visitor, scope: Scope, client: Client
+    ) -> None:
         """Open a view's WebSocket, and carry it to its end. Raises an error of ours before it is open."""
         if scope["path"] != SOCKET:
             raise NotFound(f"there is no WebSocket at this address; it is at {SOCKET}")

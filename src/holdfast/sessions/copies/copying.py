@@ -70,6 +70,8 @@ class Copies:
 
     async def reaches(self, id: str) -> bool:
         """Whether it is complete, and can be read from here. Raises ``Unavailable``, which says neither yes nor no."""
+        if self._shared is not None:
+            await _blocking(self._shared.stat)  # where it is not mounted, nothing is known of what is in it
         place = await self.path(id)
         return await _blocking(place.is_dir)
 

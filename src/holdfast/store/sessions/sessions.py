@@ -88,7 +88,7 @@ class SessionStore:
             held = row.workspace_id if workspace is None else workspaces.take(connection, workspace, row)
             values = {name: getattr(row, name) for name in _COLUMNS} | {"workspace_id": held}
             stored = row_of(connection.execute(_INSERT, values).one())
-            _tell(connection, tell, stored, row.created_at)
+            _tell(connection, tell, stored, row.updated_at)
             return stored, True
 
         return await self._write(work, tell)

@@ -300,6 +300,9 @@ async def test_a_snapshot_that_cannot_be_reached_is_refused(host: FakeHost, tmp_
             await start(service, "base")
     host.shared = common
     common.rename(tmp_path / "moved")
+    async with host.daemon() as service:
+        with pytest.raises(Unavailable, match="cannot be used: No such file"):  # not mounted, perhaps
+            await start(service, "base")
     common.write_text("no directory")  # whoever mounted it made a mistake: that says nothing of what is in it
     async with host.daemon() as service:
         with pytest.raises(Unavailable, match="cannot be used: Not a directory"):
