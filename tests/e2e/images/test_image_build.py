@@ -39,6 +39,11 @@ def test_build_use_export_import(daemon: DaemonProcess, tmp_path: Path) -> None:
 
     assert cli("image", "build", str(tmp_path / "greeter.toml")) == "greeter"
     assert json.loads(cli("image", "build", str(tmp_path / "greeter.toml"), "--json"))["cached"] is True
+    both = ["image", "build", str(tmp_path / "greeter.toml"), str(tmp_path / "greeter.toml")]
+    assert cli(*both).splitlines() == ["greeter", "greeter"]
+    assert [one["cached"] for one in json.loads(cli(*both, "--json"))["images"]] == [True, True]
+    with pytest.raises(AssertionError, match="--name names one image"):
+        cli(*both, "--name", "x")
     with Api(daemon) as api:
         for writable in (False, True):
             made = api.create(image="greeter", writable_root=writable, env={"OTHER": "session"})
