@@ -5,25 +5,13 @@ from collections.abc import Iterable
 
 import h11
 
+from holdfast.network.headers import HOP_BY_HOP, connection_options
+
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Headers = list[tuple[bytes, bytes]]
 
 CHUNK = 1 << 16
 MAX_HEAD = 64 << 10
-
-_HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
 
 
 class HttpPeer:
@@ -60,8 +48,8 @@ class HttpPeer:
 def end_to_end(headers: Headers) -> Headers:
     """Return the headers without those that concern one connection alone: the standard ones, and those that
     ``Connection`` names."""
-    named = {token.strip().lower() for name, value in headers if name == b"connection" for token in value.split(b",")}
-    return [(name, value) for name, value in headers if name not in _HOP_BY_HOP and name not in named]
+    left_out = HOP_BY_HOP | connection_options(headers)
+    return [(name, value) for name, value in headers if name not in left_out]
 
 
 def pairs(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

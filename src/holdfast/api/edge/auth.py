@@ -15,6 +15,7 @@ from holdfast.callers.types import ROOT, Caller
 from holdfast.errors import Forbidden, HoldfastError, NotFound, Unauthorized, UpgradeRequired
 from holdfast.gateway.addresses import LOOPBACK
 from holdfast.gateway.links import Links
+from holdfast.network.headers import FORWARDING
 from holdfast.sessions.service import SessionService
 
 SIGNED = "/v1/files/"
@@ -23,8 +24,6 @@ LOCAL_ONLY = frozenset({"/healthz", "/metrics"})
 LOCAL_HOSTS = frozenset(LOOPBACK)
 TICKET = "ticket."
 """What a ticket begins with where a WebSocket names its protocols."""
-FORWARDING = frozenset({b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip"})
-"""Headers that a proxy or tunnel adds; behind one, every peer looks like loopback. ``x-forwarded-*`` counts too."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 

@@ -8,38 +8,20 @@ import re
 from collections.abc import Iterable, Sequence
 
 from holdfast.errors import BadRequest
+from holdfast.network.headers import FORWARDING, HOP_BY_HOP, connection_options
 
 Header = tuple[bytes, bytes]
 
 COOKIE = "__Host-hf"
 _COOKIE = COOKIE.lower().encode()
-_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"content-length",  # each side has its own framing
-    }
-)
-_SAID = frozenset({b"forwarded", b"x-real-ip", b"via", b"cf-connecting-ip", b"true-client-ip"})
+_FRAMING = HOP_BY_HOP | {b"content-length"}
+"""Each side has its own."""
 _OURS = b"x-holdfast-"
 _UNWANTED = frozenset({b"clear-site-data", b"alt-svc", b"date"})
 """The first two reach beyond their own host; the last is set by our own server."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[^\x00\r\n]*")
 _PRINTABLE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
-
-
-def connection_options(headers: Iterable[Header]) -> frozenset[bytes]:
-    """Return what ``Connection`` names, in lower case: these headers are for the next hop alone."""
-    text = b",".join(value for name, value in headers if name.lower() == b"connection")
-    return frozenset(word.strip().lower() for word in text.split(b",") if word.strip())
 
 
 def inward(headers: Sequence[Header], *, host: bytes, asked_host: bytes, scheme: str, peer: str | None) -> list[Header]:
@@ -50,7 +32,7 @@ def inward(headers: Sequence[Header], *, host: bytes, asked_host: bytes, scheme:
         name = name.lower()
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise BadRequest("a header of the request has characters that no header has")
-        if name in _HOP or name in options or name in _SAID or name in (b"host", b"expect"):
+        if name in _FRAMING or name in options or name in FORWARDING or name in (b"host", b"expect"):
             continue
         if name.startswith((_OURS, b"x-forwarded-")):
             continue
@@ -92,7 +74,7 @@ def _without_ours(cookies: bytes) -> bytes:
 
 
 def _goes_out(name: bytes, value: bytes, options: frozenset[bytes], is_ours: bool) -> bool:
-    if name in _HOP or name in options or name in _UNWANTED:
+    if name in _FRAMING or name in options or name in _UNWANTED:
         return False
     if not _NAME.fullmatch(name) or not _PRINTABLE.fullmatch(value):
         return False  # our own server would refuse to send it
