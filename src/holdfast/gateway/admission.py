@@ -4,7 +4,6 @@ Whoever has none of these learns nothing: not whether there is such a session, n
 """
 
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
 
 from holdfast.callers.ring import KeyRing
 from holdfast.callers.types import Caller, Scope
@@ -12,12 +11,12 @@ from holdfast.errors import BadRequest, Forbidden, Unauthorized
 from holdfast.gateway.addresses import SessionAddress
 from holdfast.gateway.proxy.headers import cookie_in
 from holdfast.gateway.rules import RequestFacts, check_origin
+from holdfast.gateway.tokens import token_in
 from holdfast.gateway.visits import Token, Visits
 from holdfast.records.gateway import PUBLIC, LinkRow, VisitRow
 from holdfast.sessions.service import SessionService
 
 KEY = b"x-holdfast-key"
-TOKEN = "token"  # noqa: S105 - the name of a parameter
 
 _HOW = "open it by a link (`holdfast open`), or send a key as X-Holdfast-Key"
 
@@ -94,25 +93,3 @@ class Admission:
         if visitor.token is not None:
             return self._visits.is_good(visitor.token)
         return visitor.visit is None or await self._visits.is_open(visitor.visit)
-
-
-def token_in(query: bytes) -> str | None:
-    """Return our token in a query: other programs have parameters of that name too, but no three parts in them."""
-    if TOKEN.encode() not in query:
-        return None  # most have none, and are not taken apart
-    found = [value for name, value in _parameters(query) if name == TOKEN and value.count(".") == 2]
-    return found[0] if len(found) == 1 else None
-
-
-def without_token(query: bytes) -> bytes:
-    """Return the query without our token; one that has none is left as it is."""
-    if token_in(query) is None:
-        return query
-    return urlencode([(name, value) for name, value in _parameters(query) if name != TOKEN]).encode()
-
-
-def _parameters(query: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=1000)
-    except ValueError:  # it has more than that
-        return []

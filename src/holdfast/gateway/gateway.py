@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.concurrency import cancel_and_wait, every
 from holdfast.errors import BadRequest, Forbidden, HoldfastError, NotFound, Unauthorized
 from holdfast.gateway.addresses import HostNames, SessionAddress
-from holdfast.gateway.admission import Admission, Visitor, without_token
+from holdfast.gateway.admission import Admission, Visitor
 from holdfast.gateway.links import ENTER, local_path
 from holdfast.gateway.metrics import GatewayMetrics
 from holdfast.gateway.pages import ENTER as ENTER_PAGE
@@ -26,6 +26,7 @@ from holdfast.gateway.proxy.websocket import Client
 from holdfast.gateway.rules import RequestFacts, asked, check_origin
 from holdfast.gateway.services.engine import SessionServices
 from holdfast.gateway.telling import Telling
+from holdfast.gateway.tokens import without_token
 from holdfast.gateway.tunnels import PortTarget, Tunnels
 from holdfast.gateway.views.stay import Stay
 from holdfast.gateway.views.views import STATE, WAKE, OwnViews
@@ -127,8 +128,8 @@ class Gateway:
         self, place: SessionAddress, request: RequestFacts, scope: Scope, receive: Receive, send: Send
     ) -> None:
         visitor = await self._admission.admit(place, request, scope["query_string"])
-        if visitor.token is not None and request.is_navigation:
-            await self._exchange_token(place, visitor.token, request, scope, send)
+        if request.is_navigation and (visitor.token is not None or _shows_token(scope, place)):
+            await self._take_out_token(place, visitor.token, request, scope, send)
             return
         is_view = visitor.label in self._views
         page = self._views.page(visitor.label, host_of(scope), scope["method"], scope["path"]) if is_view else None
@@ -174,7 +175,7 @@ class Gateway:
             visitor=visitor,
             host=host_of(scope).encode("latin-1"),
             scheme=self._scheme(scope),
-            query=without_token(scope["query_string"]),
+            query=without_token(scope["query_string"], place.session_id),
             passes_host=self.names.is_local,
         )
 
@@ -293,15 +294,18 @@ class Gateway:
         ]
         await _send(200, headers, body, send)
 
-    async def _exchange_token(
-        self, place: SessionAddress, token: Token, request: RequestFacts, scope: Scope, send: Send
+    async def _take_out_token(
+        self, place: SessionAddress, token: Token | None, request: RequestFacts, scope: Scope, send: Send
     ) -> None:
-        """Take the token out of the address bar at once, and give a cookie for it."""
-        cookie, visit = await self._visits.begin(place, token)
-        self._telling.entered(visit)
-        query = without_token(scope["query_string"]).decode("latin-1")
+        """Take the token out of the address bar at once, and give a cookie for it to whoever has none."""
+        more = []
+        if token is not None:
+            cookie, visit = await self._visits.begin(place, token)
+            self._telling.entered(visit)
+            more.append((b"set-cookie", _cookie(cookie, request)))
+        query = without_token(scope["query_string"], place.session_id).decode("latin-1")
         path = local_path(scope["raw_path"].decode("latin-1")) + (f"?{query}" if query else "")
-        await _redirect(path, send, [(b"set-cookie", _cookie(cookie, request))])
+        await _redirect(path, send, more)
 
     # -- where a request was sent to -----------------------------------------------------------------------------------
 
@@ -319,6 +323,11 @@ def host_of(scope: Scope) -> str:
     """Return the ``Host`` of a request; empty if it has none, or more than one."""
     found: list[bytes] = [value for name, value in scope["headers"] if name == b"host"]
     return found[0].decode("latin-1") if len(found) == 1 else ""
+
+
+def _shows_token(scope: Scope, place: SessionAddress) -> bool:
+    query: bytes = scope["query_string"]
+    return without_token(query, place.session_id) != query
 
 
 def _cookie(value: str, request: RequestFacts) -> bytes:

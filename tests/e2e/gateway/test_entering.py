@@ -157,7 +157,10 @@ def token(site: Site, algorithm: str = "HS256", signed_by: str | None = None, **
 def test_a_token_is_taken_out_of_the_address_at_once(site: Site) -> None:
     answer = site.ask(f"/page?a=1&token={token(site)}&b=2", headers=NAVIGATES)
     assert (answer.status_code, answer.headers["location"]) == (303, "/page?a=1&b=2")
-    assert site.go("/page", cookie=cookie_of(answer)).status_code == 200
+    cookie = cookie_of(answer)
+    assert site.go("/page", cookie=cookie).status_code == 200
+    again = site.go(f"/page?token={token(site)}", cookie=cookie)
+    assert (again.status_code, again.headers["location"], "set-cookie" in again.headers) == (303, "/page", False)
 
 
 def test_a_program_hands_a_token_in(site: Site) -> None:
@@ -169,7 +172,9 @@ def test_a_program_hands_a_token_in(site: Site) -> None:
 
 def test_a_token_of_the_programs_own_is_left_alone(site: Site) -> None:
     cookie = site.enter()
-    assert site.go("/?token=theirs", cookie=cookie).json()["path"] == "/?token=theirs"
+    whole = jwt.encode({"sid": "their own"}, "a secret of theirs, which is long enough", algorithm="HS256")
+    for theirs in ("theirs", whole):
+        assert site.go(f"/?token={theirs}", cookie=cookie).json()["path"] == f"/?token={theirs}"
     assert code(site.ask("/?token=theirs")) == "unauthorized"
 
 
