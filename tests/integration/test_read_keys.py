@@ -5,7 +5,8 @@ import io
 import itertools
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 import httpx2
 import pytest
@@ -33,7 +34,7 @@ def daemon() -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture(scope="module")
-def names(daemon: DaemonProcess) -> dict[str, str]:
+def names(daemon: DaemonProcess) -> Mapping[str, str]:
     """One of everything, each with the secret in it."""
     with daemon.client() as client:
 
@@ -53,7 +54,8 @@ def names(daemon: DaemonProcess) -> dict[str, str]:
         wait_for(lambda: client.get("/v1/threads/secret:a/messages/m1").json()["turn_id"], "a turn has begun")
         turn = client.get("/v1/threads/secret:a/messages/m1").json()["turn_id"]
         names = {"session_id": session, "exec_id": ran["exec_id"], "process_id": process, "key": "secret:a"}
-        return {**names, "message_id": "m1", "turn_id": turn, "file_id": "fil_1", "reference": "r", "home": ran["cwd"]}
+        names |= {"message_id": "m1", "turn_id": turn, "file_id": "fil_1", "home": ran["cwd"]}
+        return defaultdict(lambda: "r", names)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def seen(client: httpx2.Client, path: str, params: dict[str, str]) -> tuple[int,
         return response.status_code, found
 
 
-def test_no_route_shows_a_secret(reader: httpx2.Client, names: dict[str, str]) -> None:
+def test_no_route_shows_a_secret(reader: httpx2.Client, names: Mapping[str, str]) -> None:
     params = {"path": names["home"], "pattern": "*", "stats": "true"}
     seen_well = 0
     for route, scope in scopes().items():
@@ -90,7 +92,7 @@ def test_no_route_shows_a_secret(reader: httpx2.Client, names: dict[str, str]) -
 
 
 def test_names_stay_and_who_may_use_it_sees_values(
-    daemon: DaemonProcess, reader: httpx2.Client, names: dict[str, str]
+    daemon: DaemonProcess, reader: httpx2.Client, names: Mapping[str, str]
 ) -> None:
     path = f"/v1/threads/{names['key']}"
     options = reader.get(path).json()["options"]
@@ -100,7 +102,7 @@ def test_names_stay_and_who_may_use_it_sees_values(
         assert root.get(path).json()["options"]["env"] == {"TOKEN": CANARY}
 
 
-def test_no_way_to_what_processes_were_started_with(reader: httpx2.Client, names: dict[str, str]) -> None:
+def test_no_way_to_what_processes_were_started_with(reader: httpx2.Client, names: Mapping[str, str]) -> None:
     base = f"/v1/sessions/{names['session_id']}/fs"
     for verb, path in itertools.product(("read", "file", "list", "stat", "archive"), NOT_FILES):
         response = reader.get(f"{base}/{verb}", params={"path": path})

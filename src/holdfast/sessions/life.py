@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from holdfast.drivers.base import Handle, SandboxSpec, SandboxState
-from holdfast.errors import HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
+from holdfast.errors import DriverConflict, HoldfastError, SandboxLost, SandboxNotFound, SessionGone, StaleRow
 from holdfast.records.events import NewEvent
 from holdfast.records.machine import Event, Reason, Status, next_status, sources
 from holdfast.records.sessions import SessionChange, SessionRow
@@ -91,7 +91,11 @@ class Life:
         if spec.fork_of is not None:
             link.former_token = session.token_of(spec.fork_of)
         if not await self._is_running(handle):
-            handle = await self._make(session)
+            try:
+                handle = await self._make(session)
+            except DriverConflict:  # what an earlier daemon had begun may have come first
+                if not await self._is_running(handle):
+                    raise
         await link.wait_connected(self._context.settings.connect_seconds)
         await self._context.way_out.open(link, session.record.spec)
         return handle, await self._copying.complete(session.record, link)

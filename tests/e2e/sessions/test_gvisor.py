@@ -84,6 +84,7 @@ def test_a_restored_runner_rests(api: Api) -> None:
     before = int(api.out(session, used))
     api.exec(session, "sleep 3")
     assert int(api.out(session, used)) - before < 100, "a third of a CPU for nothing, or more"
+    api.destroy(session)
 
 
 def test_memory_outlives_the_daemon(daemon: DaemonProcess) -> None:

@@ -11,6 +11,7 @@ from holdfast.drivers.base import ImageRoot
 from holdfast.drivers.fake.faults import Moment
 from holdfast.errors import (
     BadInput,
+    DriverConflict,
     DriverQuota,
     DriverTransient,
     HoldfastError,
@@ -273,6 +274,15 @@ async def test_the_daemon_ends_in_the_middle_and_the_next_one_finishes(host: Fak
         assert await host.is_in(session_id, Status.ACTIVE)
         assert (await run(service, session_id, "echo finished")).stdout == b"finished\n"
         assert len(await host.rows()) == len(host.world.sandboxes) == 1
+
+
+async def test_what_an_earlier_daemon_had_begun_comes_first(host: FakeHost) -> None:
+    """There is no sandbox when it is looked for, and one that runs when it is made."""
+    async with host.daemon() as service:
+        host.driver.inject("create", error=DriverConflict("it is running already"), moment="after")
+        session_id = await new(service)
+        assert (await run(service, session_id, "echo here")).stdout == b"here\n"
+        assert host.count("create") == 1
 
 
 async def test_the_key_of_a_create_that_nobody_has_finished_yet(host: FakeHost) -> None:

@@ -55,7 +55,7 @@ class DaemonProcess:
         config = self.state_dir / "holdfast.yaml"
         config.write_text(json.dumps(self._settings))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        if type(self).command is DaemonProcess.command:
+        if type(self).command is DaemonProcess.command and "SSL_CERT_FILE" not in environment:  # it is read by imports
             self._process = Forked(config, self.log, environment)
         else:
             with self.log.open("ab") as log:

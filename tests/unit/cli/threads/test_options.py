@@ -15,6 +15,7 @@ EVERYTHING = (
     *("--allow", "pypi.org", "-e", "A=b", "--meta", "k=v", "--limit", "memory-mb=1024", "--limit", "spend_usd=2.5"),
     *("--permission", "ask bash:git push*", "--idle", "pause=30m", "--idle", "destroy=never", "--persona", "kind"),
     *("--system-prompt", "be brief", "--fallback-model", "a/b", "--allow-model", "a/*", "--no-retry-broken-streams"),
+    *("--preview-port", "3000"),
 )
 
 
