@@ -117,6 +117,7 @@ async def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
             yield Talk(agent, place, await agent.create_conversation(place))
         finally:
             await agent.stop(place)
+            await harness.service.destroy(session_id)
 
 
 @pytest.mark.parametrize("answer", ["allow", "deny"])
