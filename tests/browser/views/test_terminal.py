@@ -77,7 +77,8 @@ def test_the_terminal_has_the_size_of_the_window(visit: Visit) -> None:
 
 def test_what_is_pasted_arrives_whole(visit: Visit, site: Site) -> None:
     page = opened(visit)
-    page.keyboard.type("stty -icanon -echo; head -c 100000 > /workspace/pasted; stty sane; echo whole\n")
+    page.keyboard.type("stty -icanon -echo; echo re''ady; head -c 100000 > /workspace/pasted; stty sane; echo whole\n")
+    shows(page, "ready")  # and so has heard that the shell, which wants to know of a paste, does not read now
     wait_for(lambda: file_in(site, "/workspace/pasted") == "" and len(processes(site)) == 1, "head has begun")
     page.evaluate(
         """text => {
