@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -62,6 +63,10 @@ def test_what_is_typed_gets_into_a_window(visit: Visit, desktop: Site) -> None:
     wait_for(has_arrived, "the line is in a file")
 
 
+def has_size(page: Page, wanted: tuple[float, float]) -> bool:
+    return size(page) == wanted
+
+
 def test_the_desktop_follows_the_window(visit: Visit, desktop: Site) -> None:
     page = visit("desktop")
     is_in(page, "connected")
@@ -69,7 +74,7 @@ def test_the_desktop_follows_the_window(visit: Visit, desktop: Site) -> None:
         page.set_viewport_size({"width": width, "height": height})
         box = page.locator("main").bounding_box()
         assert box is not None
-        wait_for(lambda box=box: size(page) == (box["width"], box["height"]), "it has the window's size")  # type: ignore[misc]
+        wait_for(partial(has_size, page, (box["width"], box["height"])), "it has the window's size")
 
 
 def test_it_goes_on_after_a_killed_daemon(visit: Visit, desktop: Site, daemon: DaemonProcess) -> None:

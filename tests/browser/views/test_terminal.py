@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, WebSocket, expect
@@ -62,6 +63,10 @@ def test_what_is_typed_runs_and_what_it_says_appears(visit: Visit, site: Site) -
     assert file_in(site, "/workspace/typed") == "größe-42\n"
 
 
+def second_row_is(page: Page, text: str) -> bool:
+    return rows(page)[1:2] == [text]
+
+
 def test_the_terminal_has_the_size_of_the_window(visit: Visit) -> None:
     page = opened(visit)
     sizes: list[tuple[int, ...]] = []
@@ -69,7 +74,7 @@ def test_the_terminal_has_the_size_of_the_window(visit: Visit) -> None:
         page.set_viewport_size({"width": width, "height": height})
         wait_for(lambda: len(sizes) == 0 or len(rows(page)) < sizes[0][0], "the screen has changed")
         page.keyboard.type(f"clear; stty size; echo asked-{height}\n")
-        wait_for(lambda told=f"asked-{height}": rows(page)[1:2] == [told], "it has told")  # type: ignore[misc]
+        wait_for(partial(second_row_is, page, f"asked-{height}"), "it has told")
         sizes.append(tuple(int(number) for number in rows(page)[0].split()))
         assert sizes[-1][0] == len(rows(page))
     assert sizes[1][0] < sizes[0][0] and sizes[1][1] < sizes[0][1]

@@ -31,6 +31,12 @@ async def told(store: Store) -> list[EventRow]:
     return [one for one in (await store.events.page(after=None, limit=1000)).events if one.kind == "tunnels"]
 
 
+def names_told(event: EventRow) -> list[str]:
+    tunnels = event.data["tunnels"]
+    assert isinstance(tunnels, list)
+    return [one["name"] for one in tunnels]
+
+
 async def test_each_change_is_an_event_and_no_change_is_none(store: Store) -> None:
     made = await put(store, a_tunnel())
     assert await put(store, a_tunnel()) == made
@@ -41,7 +47,7 @@ async def test_each_change_is_an_event_and_no_change_is_none(store: Store) -> No
     with pytest.raises(TunnelNotFound):
         await store.tunnels.remove("ses_1", "web", owner="ann", now=NOW)
     events = await told(store)
-    assert [[one["name"] for one in event.data["tunnels"]] for event in events] == [  # type: ignore[attr-defined]
+    assert [names_told(event) for event in events] == [
         ["web"],
         ["web"],
         ["api", "web"],

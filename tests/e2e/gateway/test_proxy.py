@@ -5,6 +5,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx2
 import pytest
 
 from support.daemons.daemon import DaemonProcess
@@ -15,8 +16,8 @@ from support.waiting import wait_for
 MIB = 1 << 20
 
 
-def headers_inside(answer: object) -> dict[str, str]:
-    found: dict[str, str] = {name.lower(): value for name, value in answer.json()["headers"]}  # type: ignore[attr-defined]
+def headers_inside(answer: httpx2.Response) -> dict[str, str]:
+    found: dict[str, str] = {name.lower(): value for name, value in answer.json()["headers"]}
     return found
 
 
