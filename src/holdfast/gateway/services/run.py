@@ -56,6 +56,10 @@ class ServiceRun:
     def take(self, event: ServiceEvent, reason: str | None = None) -> None:
         self.state, self.reason = next_state(self.state, event), reason
 
+    def note_use(self) -> None:
+        """Somebody wants it now."""
+        self.used_at = asyncio.get_running_loop().time()
+
     def failure(self) -> ServiceFailed:
         return ServiceFailed(f"the service {self.spec.name} failed: {self.reason}")
 
